@@ -5,7 +5,6 @@
 //! [`flush`](Connection::flush) makes visible what was said, [`arm`](Connection::arm) says that this end sleeps. The calls themselves are the
 //! [`session`](Connection::session_mut)'s. A driver's socket and clock come along with each step, as a [`PeerIo`].
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -20,7 +19,8 @@ use tollfree_session::{
     Watched,
 };
 
-use crate::area::{AreasMapped, area_len};
+use crate::area::area_len;
+use crate::areas::{AreaAllowance, Areas};
 use crate::constants::RECORDS_AT_ONCE;
 use crate::io::{AreaFd, PeerIo, Report};
 use crate::publishing::{Announced, Others, PublishPlanner, Ring, RoundEnd, Staged};
@@ -28,16 +28,6 @@ use crate::records::{Arrived, Sender};
 use crate::timers::Timers;
 use crate::wait_hint::WaitHint;
 use crate::{WaitPlanner, WaitPolicy};
-
-/// How much memory a peer may have this side make for payload areas: kept by a driver over many sessions.
-pub trait AreaAllowance: fmt::Debug + Send {
-    /// One of so many bytes is to be made. Whether it may.
-    fn reserve(&mut self, len: usize) -> bool;
-    /// One that was reserved was not made.
-    fn give_back(&mut self, len: usize);
-    /// One was given up here; the peer may keep it for as long as it likes.
-    fn gave_up(&mut self, len: usize);
-}
 
 /// Which end of a gateway's session this is, where the gateway says how it wants to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +84,16 @@ pub struct Flushed {
     pub lacks_room: bool,
 }
 
+/// How the two ends say how to wait.
+#[derive(Debug)]
+enum Hints {
+    None,
+    /// This end does, there.
+    Given(Arc<Region>),
+    /// The peer does.
+    Taken(Box<WaitHint>),
+}
+
 /// One end of a session; `T` is what the driver keeps with each stream.
 #[derive(Debug)]
 pub struct Connection<T> {
@@ -102,17 +102,12 @@ pub struct Connection<T> {
     receiver: RingReceiver<Region, PeerRegion>,
     /// Consumed lines of the peer's ring are given back once there are so many.
     release_lines: usize,
-    mapped: AreasMapped,
-    area_len: usize,
-    area_idle_ns: u64,
-    allowance: Option<Box<dyn AreaAllowance>>,
+    areas: Areas,
     waiter: Waiter<Region>,
     ringer: Ringer<PeerRegion>,
     wait: WaitPlanner,
     publishing: PublishPlanner,
-    /// Where this end says how it wants to be waited for.
-    hints_given: Option<Arc<Region>>,
-    hints_taken: Option<Box<WaitHint>>,
+    hints: Hints,
     timers: Timers,
 }
 
@@ -125,16 +120,20 @@ impl<T: Watched> Connection<T> {
             sender: Sender::new(RingSender::new(own.clone(), peer.clone(), setup.own_ring)),
             receiver: RingReceiver::new(own.clone(), peer.clone(), setup.peer_ring),
             release_lines: setup.peer_ring.line_count() as usize / 4,
-            mapped: AreasMapped::default(),
-            area_len: area_len(setup.area_len, setup.peer_area_len_max),
-            area_idle_ns: setup.area_idle_ns,
-            allowance: setup.allowance,
+            areas: Areas::new(
+                area_len(setup.area_len, setup.peer_area_len_max),
+                setup.area_idle_ns,
+                setup.allowance,
+            ),
             waiter: Waiter::new(own.clone()),
             ringer: Ringer::new(peer.clone()),
             wait: WaitPlanner::new(setup.policy, setup.role),
             publishing: PublishPlanner::new(setup.gathers),
-            hints_given: (setup.hints == WaitHints::Given).then_some(own),
-            hints_taken: (setup.hints == WaitHints::Taken).then(|| Box::new(WaitHint::new(peer))),
+            hints: match setup.hints {
+                WaitHints::None => Hints::None,
+                WaitHints::Given => Hints::Given(own),
+                WaitHints::Taken => Hints::Taken(Box::new(WaitHint::new(peer))),
+            },
             timers: Timers::default(),
         }
     }
@@ -220,7 +219,7 @@ impl<T: Watched> Connection<T> {
         let received = match self.receiver.peek() {
             Ok(None) => return false,
             Ok(Some(record)) => {
-                let arrived = Arrived::new(record, &self.mapped);
+                let arrived = Arrived::new(record, self.areas.mapped());
                 let received = self.session.receive(&arrived);
                 here(Point::RecordHandled);
                 let was_in_area = arrived.was_in_area();
@@ -387,7 +386,7 @@ impl<T: Watched> Connection<T> {
 
     /// Tells the peer how this end wants to be waited for, where that is [given](WaitHints::Given).
     pub fn give_hint(&self, word: u64) {
-        if let Some(own) = &self.hints_given {
+        if let Hints::Given(own) = &self.hints {
             own.store_u64(ASKED_OFF, word, Ordering::Relaxed);
         }
     }
@@ -429,7 +428,7 @@ impl<T: Watched> Connection<T> {
     /// A call was accepted. Whether there are more at hand, so that its reply may wait for others'.
     #[inline]
     pub fn accepted(&mut self) -> bool {
-        if let Some(hint) = &mut self.hints_taken {
+        if let Hints::Taken(hint) = &mut self.hints {
             hint.accepted();
         }
         let has_more = self.session.has_accepted() || self.has_record();
@@ -454,7 +453,7 @@ impl<T: Watched> Connection<T> {
         unread <= len / 4
     }
 
-    /// Whether those who wait for room should try again: the longest record finds some, or the session is over.
+    /// Whether senders that wait for room should try again: the longest record finds some, or the session is over.
     pub fn has_room(&mut self) -> bool {
         self.session.closed().is_some() || self.sender.has_room_for_longest()
     }
@@ -497,7 +496,7 @@ impl<T: Watched> Connection<T> {
     /// Goes by what the peer asks for, before a wait, where that is [taken](WaitHints::Taken).
     #[inline]
     pub fn take_hint(&mut self, now_ns: u64) {
-        if let Some(hint) = &mut self.hints_taken {
+        if let Hints::Taken(hint) = &mut self.hints {
             hint.read(now_ns, &mut self.wait, &mut self.publishing);
         }
     }
@@ -519,8 +518,7 @@ impl<T: Watched> Connection<T> {
             return None;
         }
         let area = self.sender.area();
-        let area_idle_ns =
-            area.is_live().then(|| self.area_idle_ns.saturating_mul(u64::from(area.patience())));
+        let area_idle_ns = area.is_live().then(|| self.areas.idle_ns(area.patience()));
         self.timers.next(now_ns, area_idle_ns, self.session.oldest_rope())
     }
 
@@ -554,12 +552,11 @@ impl<T: Watched> Connection<T> {
 /// Payload areas.
 impl<T: Watched> Connection<T> {
     fn make_area(&mut self, io: &mut impl PeerIo) {
-        let area_len = self.area_len;
-        if area_len == 0 {
+        let Some(area_len) = self.areas.len() else {
             self.sender.area().give_up();
             return;
-        }
-        if self.allowance.as_mut().is_some_and(|allowance| !allowance.reserve(area_len)) {
+        };
+        if !self.areas.reserve() {
             io.report(Report::AreaWithheld);
             self.sender.area().put_off();
             return;
@@ -581,9 +578,7 @@ impl<T: Watched> Connection<T> {
                 here(Point::AreaOffered);
             }
             Err(reason) => {
-                if let Some(allowance) = &mut self.allowance {
-                    allowance.give_back(area_len);
-                }
+                self.areas.give_back();
                 io.report(Report::AreaNotMade(&reason));
                 self.sender.area().give_up();
             }
@@ -599,7 +594,7 @@ impl<T: Watched> Connection<T> {
                 here(Point::AreaTaken);
                 match fd {
                     AreaFd::Violation(violation) => self.close(Closed::Violation(violation), io),
-                    _ if !self.mapped.allows(area, len as usize) => self.close(unasked(AREA_OFFER), io),
+                    _ if !self.areas.allows(area, len as usize) => self.close(unasked(AREA_OFFER), io),
                     AreaFd::Came(fd) => self.map_area(area, len as usize, fd, io),
                     AreaFd::NoNumber => self.session.answer_area(area, false),
                     AreaFd::Missing => {
@@ -611,12 +606,12 @@ impl<T: Watched> Connection<T> {
             }
             AreaEvent::Accepted(area) if self.sender.area().answered(area, true) => here(Point::AreaAccepted),
             AreaEvent::Refused(area) if self.sender.area().answered(area, false) => {
-                self.area_is_gone();
+                self.areas.gave_up();
                 io.report(Report::AreaRefused);
             }
-            // One that was refused here is dropped without ever having been mapped.
+            // An area that was refused here is dropped without ever having been mapped.
             AreaEvent::Dropped(area) => {
-                self.mapped.remove(area);
+                self.areas.remove(area);
                 here(Point::AreaUnmapped);
             }
             AreaEvent::Accepted(_) => self.close(unasked(AREA_ACCEPT), io),
@@ -627,7 +622,7 @@ impl<T: Watched> Connection<T> {
     fn map_area(&mut self, area: AreaIdx, len: usize, fd: GivenFd, io: &mut impl PeerIo) {
         match PeerRegion::map(fd, len) {
             Ok(region) => {
-                self.mapped.insert(area, region);
+                self.areas.insert(area, region);
                 here(Point::AreaMapped);
                 self.session.answer_area(area, true);
             }
@@ -644,16 +639,9 @@ impl<T: Watched> Connection<T> {
         }
     }
 
-    /// An area is not this side's any more; the peer may still have it.
-    fn area_is_gone(&mut self) {
-        if let Some(allowance) = &mut self.allowance {
-            allowance.gave_up(self.area_len);
-        }
-    }
-
     fn drop_idle_area(&mut self, io: &mut impl PeerIo) {
         let Some(area) = self.sender.area().take_idle() else { return };
-        self.area_is_gone();
+        self.areas.gave_up();
         self.session.drop_area(area);
         here(Point::AreaDropping);
         self.flush(io, false);

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod areas;
 mod connection;
 pub mod constants;
 mod contention;
@@ -40,7 +41,8 @@ mod timers;
 mod wait_hint;
 mod wake_cost;
 
-pub use connection::{AreaAllowance, Connection, Flushed, Setup, WaitHints};
+pub use areas::AreaAllowance;
+pub use connection::{Connection, Flushed, Setup, WaitHints};
 pub use contention::{Alone, Contention, Surroundings};
 pub use io::{AreaFd, PeerIo, Report};
 pub use policy::{Hint, Wait, WaitPlanner, WaitPolicy};

@@ -150,7 +150,7 @@ impl Accepting {
             put_token(&mut welcome, answer);
         }
         let mail = Mail::new(welcome.as_bytes().to_vec());
-        Ok((Attached { answer, seat: Some(seat), ..attached }, mail))
+        Ok((attached.answering(answer, seat), mail))
     }
 
     /// Tells a client of an error that it can do something about, as far as the socket takes it at once, and counts the refusal.

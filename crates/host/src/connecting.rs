@@ -23,7 +23,7 @@ use crate::tokens::Ticket;
 #[derive(Debug)]
 pub struct Connecting {
     purpose: Purpose,
-    /// One that is presented has to be answered.
+    /// A ticket that is presented has to be answered.
     ticket: Option<Ticket>,
     state: State,
 }
@@ -72,7 +72,7 @@ impl Connecting {
             if let Some(ends) = ticket.ends {
                 ends.put(&mut hello);
             }
-            // A server that knows no tokens is not the one that gave this.
+            // A server that knows no tokens did not give this.
             hello.required = feature::UPGRADE.into();
         }
         let mail = Mail::new([hello.as_bytes(), &body].concat());
@@ -153,7 +153,7 @@ impl Connecting {
         }
         let role = self.purpose.role();
         let attached = attach(self.purpose.clone(), role, &answer, region_of(fd)?, own, peer, config)?;
-        Ok(Attached { answer: answered, ..attached })
+        Ok(attached.answered(answered))
     }
 }
 

@@ -24,6 +24,7 @@
 mod accepting;
 mod admission;
 mod config;
+mod connect_error;
 mod connecting;
 pub mod counts;
 mod cpu_quota;
@@ -41,6 +42,7 @@ mod tokens;
 pub use accepting::Accepting;
 pub use admission::{Ledger, Quotas, Refusals, Seat};
 pub use config::Config;
+pub use connect_error::{ConnectError, ConnectErrorKind, DIAL_PAUSE, STARTING, patience};
 pub use connecting::Connecting;
 pub use ends::Ends;
 pub use error::HandshakeError;
@@ -49,7 +51,7 @@ pub use mail::Step;
 pub use messages::{
     Attached, Own, Peer, PeerPool, attach, check_answer, check_memory, check_request, offer, refusal, welcome,
 };
-pub use session_socket::{OnSocket, SessionSocket, SocketEvent, log};
+pub use session_socket::{OnSocket, SessionSocket, SocketEvent, log_report};
 pub use silent::Silent;
 pub use surroundings::Here;
 pub use tokens::{Ticket, Token, TokenError, Tokens};

@@ -39,7 +39,7 @@ pub enum PeerPool {
 pub struct Attached {
     /// Which end of the session this is.
     pub role: Role,
-    /// What the one that connected wants.
+    /// What the process that connected wants.
     pub purpose: Purpose,
     /// This side's part.
     pub own: Own,
@@ -68,9 +68,9 @@ pub struct Attached {
     /// Who the peer is, by the kernel's word.
     pub identity: PeerIdentity,
     /// A server's: the client's place, which ends with the session.
-    pub seat: Option<Seat>,
+    seat: Option<Seat>,
     /// Becomes readable when the peer's process has ended.
-    pub pidfd: Option<OwnedFd>,
+    pidfd: Option<OwnedFd>,
 }
 
 impl Attached {
@@ -87,6 +87,26 @@ impl Attached {
             here(Point::DoorbellGiven);
         }
         Ok(step)
+    }
+
+    /// The server has answered a token so.
+    pub(crate) fn answered(self, answer: Option<Token>) -> Attached {
+        Attached { answer, ..self }
+    }
+
+    /// This side is the server: it answers a token so, and the client has this place.
+    pub(crate) fn answering(self, answer: Option<Token>, seat: Seat) -> Attached {
+        Attached { answer, seat: Some(seat), ..self }
+    }
+
+    /// This side's doorbell, where both sides give one: for the driver to watch.
+    pub fn take_doorbell(&mut self) -> Option<Doorbell> {
+        self.own.doorbell.take().filter(|_| self.gives_doorbells)
+    }
+
+    /// Becomes readable when the peer's process has ended: for the driver to watch.
+    pub fn take_pidfd(&mut self) -> Option<OwnedFd> {
+        self.pidfd.take()
     }
 
     /// What a connection is made of; `over_stream`: the peer is on another host, and nobody looks.
@@ -128,7 +148,7 @@ pub struct Own {
     /// The ring in it.
     pub ring: Geometry,
     /// Missing where the system has none to give; the session does without then.
-    pub doorbell: Option<Doorbell>,
+    doorbell: Option<Doorbell>,
 }
 
 /// This side's name, for the peer's logs and headers: the application's, if it has one, and the library's.
@@ -210,7 +230,7 @@ impl Own {
         let load = if config.load { feature::LOAD } else { 0 };
         let pool = if config.pool.is_some() { feature::POOL } else { 0 };
         let doorbell = if self.doorbell.is_some() { feature::DOORBELL } else { 0 };
-        // Nobody but a shepherd lends, to those that attach.
+        // Only a shepherd lends, to processes that attach.
         let lends = config.lending && matches!(purpose, Purpose::Attach(_));
         let lending = if lends { feature::LENDING } else { 0 };
         load | pool | doorbell | lending

@@ -231,12 +231,12 @@ impl<F: AsFd> PeerIo for OnSocket<'_, F> {
     }
 
     fn report(&mut self, report: Report<'_>) {
-        log(report);
+        log_report(report);
     }
 }
 
 /// Tells the log what a connection reports, at most now and then.
-pub fn log(report: Report<'_>) {
+pub fn log_report(report: Report<'_>) {
     match report {
         Report::Closing(Closed::Here(reason)) => tracing::debug!(reason, "closing a session"),
         Report::Closing(reason) => {

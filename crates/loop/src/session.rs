@@ -75,10 +75,10 @@ impl Session {
         config: &Config,
         message_len_max: usize,
     ) -> Session {
-        let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
+        let doorbell = attached.take_doorbell();
         let peer = SessionSocket::new(attached.gives_doorbells);
         let (death, identity, clock_shift_ns) =
-            (attached.pidfd.take(), attached.identity, attached.clock_shift_ns);
+            (attached.take_pidfd(), attached.identity, attached.clock_shift_ns);
         Session {
             key,
             connection: Connection::new(attached.setup(config, false)),

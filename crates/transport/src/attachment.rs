@@ -11,7 +11,6 @@ use tollfree_connection::Announced;
 use tollfree_kill_points::{Point, here};
 use tollfree_os::tokio_net::UnixStream;
 use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
-use tollfree_os::unix::fs::FileTypeExt;
 use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 
@@ -22,55 +21,10 @@ use crate::remote::{LocalPeer, RemoteIdentity};
 use crate::shaking;
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
-use tollfree_host::Config;
-use tollfree_host::{Attached, HandshakeError, PeerPool};
-use tollfree_host::{Introduction, Purpose};
-
-/// Why a client did not get a session.
-#[derive(Debug, thiserror::Error)]
-#[error("{address}: {kind}")]
-pub struct ConnectError {
-    /// Where to.
-    pub address: String,
-    /// What happened.
-    #[source]
-    pub kind: ConnectErrorKind,
-}
-
-/// The kinds of [`ConnectError`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectErrorKind {
-    /// There is no socket.
-    #[error("no server there (the socket does not exist)")]
-    NotFound,
-    /// A socket that nobody listens on.
-    #[error("no server there (nobody listens on the socket; its server has died)")]
-    Stale,
-    /// Something else than a socket lies at the path.
-    #[error("no server there (the path is {0}, and not a socket): is it the one that the server is told?")]
-    NotASocket(&'static str),
-    /// No permission to open the socket.
-    #[error("no permission to open the socket")]
-    Permission,
-    /// The socket call failed otherwise.
-    #[error("can't connect: {0}")]
-    Io(#[source] std::io::Error),
-    /// Connected, but no session came of it.
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
-}
-
-impl ConnectErrorKind {
-    /// Whether the same attempt may work later without anybody changing code or settings.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            ConnectErrorKind::Handshake(error) => error.is_transient(),
-            ConnectErrorKind::Permission | ConnectErrorKind::NotASocket(_) => false,
-            _ => true,
-        }
-    }
-}
+use tollfree_host::{
+    Attached, Config, ConnectError, ConnectErrorKind, DIAL_PAUSE, HandshakeError, Introduction, PeerPool,
+    Purpose, STARTING, patience,
+};
 
 /// What lies in a ring, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +52,6 @@ impl fmt::Debug for Attachment {
     }
 }
 
-/// A server that starts has bound its socket a moment before it listens there. What refuses for longer is left over from a dead one.
-const STARTING: Duration = Duration::from_millis(10);
-
 /// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake, `busy`. One that
 /// does not listen gets `starting`.
 async fn dial(path: &Path, busy: Duration, starting: Duration) -> std::io::Result<UnixStream> {
@@ -110,27 +61,10 @@ async fn dial(path: &Path, busy: Duration, starting: Duration) -> std::io::Resul
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        let patience = match error.kind() {
-            std::io::ErrorKind::WouldBlock => busy,
-            std::io::ErrorKind::ConnectionRefused => starting,
-            _ => return Err(error),
-        };
-        if began.elapsed() >= patience {
+        if began.elapsed() >= patience(&error, busy, starting) {
             return Err(error);
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-/// What lies at a path, where that is no socket.
-fn other_than_socket(path: &Path) -> Option<&'static str> {
-    // An abstract name is no path.
-    let found = std::fs::metadata(path).ok()?.file_type();
-    match found {
-        found if found.is_socket() => None,
-        found if found.is_dir() => Some("a directory"),
-        found if found.is_file() => Some("a regular file"),
-        _ => Some("a device or pipe"),
+        tokio::time::sleep(DIAL_PAUSE).await;
     }
 }
 
@@ -193,17 +127,8 @@ impl Attachment {
     ) -> Result<(Attachment, Option<tollfree_host::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.to_string(), kind };
         let dialled = dial(path, config.handshake_timeout, STARTING).await;
-        let socket = dialled.map(OfProcess::new).map_err(|source| {
-            error(match source.kind() {
-                std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
-                std::io::ErrorKind::ConnectionRefused => match other_than_socket(path) {
-                    Some(what) => ConnectErrorKind::NotASocket(what),
-                    None => ConnectErrorKind::Stale,
-                },
-                std::io::ErrorKind::PermissionDenied => ConnectErrorKind::Permission,
-                _ => ConnectErrorKind::Io(source),
-            })
-        })?;
+        let socket = dialled.map_err(|source| error(ConnectErrorKind::of(source, path)))?;
+        let socket = OfProcess::new(socket);
         here(Point::Connected);
         let attached = shaking::connect(&socket, config, purpose, ticket).await;
         let attached = attached.map_err(|kind| error(kind.into()))?;

@@ -56,9 +56,9 @@ pub(crate) struct Core {
     /// The drivers are to look after the session once the lock is released.
     pub(crate) nudge: bool,
     /// The runtime whose driver has the connection's timer.
-    pub(crate) timed_by: Option<runtime::Id>,
+    timed_by: Option<runtime::Id>,
     /// A driver beats for the session, if it has a stream.
-    pub(crate) beats_watched: bool,
+    beats_watched: bool,
 }
 
 impl Core {
@@ -330,6 +330,29 @@ impl Core {
     pub(crate) fn close(&mut self, reason: Closed, socket: &Socket) {
         self.connection.close(reason, &mut self.peer.on(socket));
         self.wake_ready();
+    }
+
+    /// When the connection's timer is due, where a runtime's driver has it. The first that asks has it.
+    pub(crate) fn timer_for(&mut self, runtime: runtime::Id, now_ns: u64) -> Option<u64> {
+        if *self.timed_by.get_or_insert(runtime) != runtime {
+            return None;
+        }
+        let due_ns = self.connection.timeout(now_ns);
+        if due_ns.is_none() {
+            self.timed_by = None;
+        }
+        due_ns
+    }
+
+    /// A driver is about to beat for the session. Whether no other does.
+    pub(crate) fn takes_beat(&mut self) -> bool {
+        !std::mem::replace(&mut self.beats_watched, true)
+    }
+
+    /// The driver of a runtime goes: others may have the connection's timer, and beat where it did.
+    pub(crate) fn leaves_timers(&mut self, runtime: runtime::Id, has_beaten: bool) {
+        self.timed_by.take_if(|timed_by| *timed_by == runtime);
+        self.beats_watched &= !has_beaten;
     }
 
     /// Sees to what the connection wanted a timer for.

@@ -184,7 +184,7 @@ impl Driver {
     /// The stream takes more; or it has ended (`is_over`), which is then heard behind what came before.
     fn takes_more(&mut self, is_over: bool) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        if !std::mem::replace(&mut core.beats_watched, true) {
+        if core.takes_beat() {
             self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
         }
         core.unblock(&self.shared.socket);
@@ -251,7 +251,7 @@ impl Driver {
     fn called(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         self.due = self.shared.timer_for(&mut core, self.runtime);
-        if core.link().is_some() && !std::mem::replace(&mut core.beats_watched, true) {
+        if core.link().is_some() && core.takes_beat() {
             self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
         }
         let is_gathering = core.connection.is_gathering();
@@ -329,10 +329,7 @@ impl Drop for Driver {
             std::mem::forget(self.duplicates.take());
             return;
         };
-        if core.timed_by == Some(self.runtime) {
-            core.timed_by = None;
-        }
-        core.beats_watched &= self.beat.is_none();
+        core.leaves_timers(self.runtime, self.beat.is_some());
         core.remove_runtime(self.runtime);
         // Of those that wait for more, this one may have been who sees to it.
         core.hold_nothing(&self.shared.socket);

@@ -68,7 +68,7 @@ mod turns;
 mod unix_listener;
 
 pub use accepted::{Accepted, Call};
-pub use attachment::{Attachment, Backlog, ConnectError, ConnectErrorKind};
+pub use attachment::{Attachment, Backlog};
 pub use call::{Arrival, Chunk, Incoming, Part, Stream};
 pub use claim::Claim;
 pub use files::{FileError, aside, read_file};
@@ -88,8 +88,8 @@ pub use remote::{LocalPeer, RemoteIdentity};
 pub use tollfree_connection::{Announced, WaitPolicy};
 pub use tollfree_host::counts::{Waits, peer_deaths, waits};
 pub use tollfree_host::{
-    Config, Ends, HandshakeError, Introduction, PeerPool, Purpose, Quotas, Refusals, Ticket, Token,
-    TokenError, Tokens,
+    Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, Introduction, PeerPool, Purpose, Quotas,
+    Refusals, Ticket, Token, TokenError, Tokens,
 };
 pub use tollfree_os::clock::{now_ns, tick_ns};
 pub use tollfree_region::RangeWriter;

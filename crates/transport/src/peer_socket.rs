@@ -119,6 +119,6 @@ impl PeerIo for PeerOnSocket<'_> {
     }
 
     fn report(&mut self, report: Report<'_>) {
-        tollfree_host::log(report);
+        tollfree_host::log_report(report);
     }
 }

@@ -184,12 +184,12 @@ impl Shared {
         socket: Socket,
         config: &Config,
     ) -> io::Result<Arc<Shared>> {
-        let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
+        let death = attached.take_pidfd().map(DeathWatch::new).transpose()?;
         let (origin, identity) = (attached.own.region.origin(), attached.identity);
         let doorbell = match &seed {
             // What wakes a driver, beside what comes: room for what goes.
             Some(_) => Some(duplicate(&socket)?),
-            None => attached.own.doorbell.take().filter(|_| attached.gives_doorbells).map(OwnedFd::from),
+            None => attached.take_doorbell().map(OwnedFd::from),
         };
         let doorbell = doorbell.map(OwnDoorbell::from_owned_fd_unchecked).transpose()?;
         let remote = seed.as_ref().and_then(|seed| seed.remote.clone());
@@ -473,14 +473,7 @@ impl Shared {
 
     /// When the timer of the connection is due, where that is this runtime's driver's; it has it from now on if no other has.
     pub(crate) fn timer_for(&self, core: &mut Core, runtime: runtime::Id) -> Option<Instant> {
-        if *core.timed_by.get_or_insert(runtime) != runtime {
-            return None;
-        }
-        let due_ns = core.connection.timeout(self.timer_ns());
-        if due_ns.is_none() {
-            core.timed_by = None;
-        }
-        due_ns.map(|ns| self.epoch + Duration::from_nanos(ns))
+        core.timer_for(runtime, self.timer_ns()).map(|ns| self.epoch + Duration::from_nanos(ns))
     }
 
     /// See [`Attachment::offer`](crate::Attachment::offer).
