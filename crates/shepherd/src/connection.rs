@@ -17,6 +17,7 @@ use tollfree::shepherd::Greeting;
 
 use crate::client::Client;
 use crate::config::Limits;
+use crate::connections::Connected;
 use crate::gateway::Gateway;
 use crate::refusal::Refusal;
 use crate::unread::Calls;
@@ -41,6 +42,8 @@ pub(crate) struct Meter {
     calls_total: AtomicU64,
     /// When the last call ended.
     idle_since: Mutex<Instant>,
+    /// The last call under way has ended.
+    last_ended: Notify,
     resets: Mutex<Bucket>,
     is_stormed: AtomicBool,
     storm: Notify,
@@ -83,6 +86,7 @@ impl Meter {
             calls: AtomicU32::new(0),
             calls_total: AtomicU64::new(0),
             idle_since: Mutex::new(Instant::now()),
+            last_ended: Notify::new(),
             resets: Mutex::new(Bucket::new(limits.reset_burst, Duration::from_millis(limits.reset_every_ms))),
             is_stormed: AtomicBool::new(false),
             storm: Notify::new(),
@@ -112,7 +116,16 @@ impl Meter {
 
     pub(crate) fn call_ended(&self) {
         *self.idle_since.lock() = Instant::now();
-        self.calls.fetch_sub(1, Ordering::Relaxed);
+        if self.calls.fetch_sub(1, Ordering::Release) == 1 {
+            self.last_ended.notify_one();
+        }
+    }
+
+    /// Waits until no call is under way.
+    async fn calls_ended(&self) {
+        while self.calls.load(Ordering::Acquire) > 0 {
+            self.last_ended.notified().await;
+        }
     }
 
     /// A call ended before its answer did: its client has reset it, or is gone.
@@ -269,25 +282,41 @@ impl Ends {
     }
 }
 
-/// Serves a connection of a listener until it ends. `begun_by` is when HTTP/2 must have begun.
+/// Serves a connection of a listener until it and its calls have ended. `begun_by` is when HTTP/2 must have begun.
 pub(crate) async fn serve<S>(
     gateway: Arc<Gateway>,
     socket: S,
     client: Client,
     (listener, is_tls): (&str, bool),
     begun_by: Instant,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // HTTP/2's limits are said once, at the beginning.
     let config = gateway.config.load_full();
-    let limits = &config.limits;
-    let meter = Arc::new(Meter::new(limits));
+    let meter = Arc::new(Meter::new(&config.limits));
     let metered =
         Metered { inner: socket, meter: meter.clone(), greeting: Greeting::of_client(), is_due: false };
     let (id, peer) = (client.connection(), client.address().to_owned());
     let listed = gateway.connections.add(id, listener, peer, is_tls, meter.clone());
+    until_end(gateway, metered, client, &listed.connected, begun_by, stopping, &config.limits).await;
+    // hyper runs calls in tasks of their own, and these have still to see that the connection is gone.
+    meter.calls_ended().await;
+}
+
+async fn until_end<S>(
+    gateway: Arc<Gateway>,
+    metered: Metered<S>,
+    client: Client,
+    connected: &Connected,
+    begun_by: Instant,
+    mut stopping: watch::Receiver<bool>,
+    limits: &Limits,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let meter = metered.meter.clone();
     let client = Arc::new(client);
     let service = service_fn({
         let (gateway, client, meter) = (gateway.clone(), client.clone(), meter.clone());
@@ -336,10 +365,10 @@ pub(crate) async fn serve<S>(
                 Due::Drain(why) => gateway.metrics.ended(why),
             },
             _ = stop, if !is_draining => {}
-            () = listed.connected.closing.notified(), if !is_draining => {}
+            () = connected.closing.notified(), if !is_draining => {}
         }
         is_draining = true;
-        listed.connected.is_draining.store(true, Ordering::Relaxed);
+        connected.is_draining.store(true, Ordering::Relaxed);
         if !ends.has_begun(&meter) {
             // HTTP/2 waits for its beginning before it can be told of its end.
             return;
