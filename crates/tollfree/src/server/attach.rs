@@ -17,6 +17,7 @@ use tollfree_transport::{
 use crate::endpoint::place::{Files, Misplaced, Place};
 use crate::endpoint::redial::{Failure, Pace};
 use crate::server::Server;
+use crate::server::bound::served;
 use crate::server::control::{Control, LocalRights};
 use crate::server::joining::Memberships;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
@@ -171,15 +172,13 @@ impl Attaching {
             tokio::select! {
                 () = &mut publish => {}
                 () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
-                ended = workers.join_next() => match ended {
-                    Some(Ok(Ok(()))) => {}
-                    Some(Ok(Err(error))) => {
+                ended = workers.join_next() => {
+                    let Some(ended) = ended else { break };
+                    if let Err(error) = served(ended) {
                         result = result.and(Err(error));
                         _ = stop.send(true);
                     }
-                    Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
-                    None => break,
-                },
+                }
                 Some(neighbor) = admitted.recv() => { neighbors.spawn(neighbor.serve(duty.clone())); }
                 Some(_) = neighbors.join_next() => {}
             }

@@ -180,10 +180,8 @@ where
     outcome.map_err(|source| ServeError::Http { address, source })
 }
 
-/// How a connection's server has ended.
-fn served(
-    ended: Result<Result<(), tonic::transport::Error>, JoinError>,
-) -> Result<(), tonic::transport::Error> {
+/// How a task that serves has ended.
+pub(super) fn served<E>(ended: Result<Result<(), E>, JoinError>) -> Result<(), E> {
     match ended {
         Ok(served) => served,
         Err(failed) => match failed.try_into_panic() {
@@ -217,4 +215,17 @@ async fn serve_sessions(mut listener: Listener, duty: Arc<ServerContext>, stoppe
         }
     }
     while sessions.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program may end its runtime while a server is running there.
+    #[tokio::test]
+    async fn a_task_that_its_runtime_has_cancelled_is_no_panic() {
+        let task = tokio::spawn(std::future::pending::<Result<(), ServeError>>());
+        task.abort();
+        assert!(served(task.await).is_ok());
+    }
 }

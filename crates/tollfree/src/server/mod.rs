@@ -53,7 +53,7 @@ use tower_service::Service;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
 use crate::metrics::Metrics;
-use crate::server::bound::Bound;
+use crate::server::bound::{Bound, served};
 use crate::server::http_handle::Handler;
 use crate::server::layers::{AnyService, Layers};
 use crate::server::load::ServerLoad;
@@ -616,15 +616,13 @@ impl Server {
             tokio::select! {
                 () = &mut publish => {}
                 () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
-                ended = servers.join_next() => match ended {
-                    Some(Ok(Ok(()))) => {}
-                    Some(Ok(Err(error))) => {
+                ended = servers.join_next() => {
+                    let Some(ended) = ended else { return result };
+                    if let Err(error) = served(ended) {
                         result = result.and(Err(error));
                         _ = stop.send(true);
                     }
-                    Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
-                    None => return result,
-                },
+                }
             }
         }
     }
