@@ -353,12 +353,19 @@ async fn a_stream_that_no_server_has_looked_at_moves_on_with_all_that_was_sent()
                     // The message has left its stream, and is on its way.
                     std::thread::sleep(Duration::from_millis(10));
                     session.drain();
-                    let next = listener.accept().await.unwrap();
-                    met.fetch_add(1, Ordering::SeqCst);
+                    // A channel of two endpoints may connect to both anew.
+                    let mut sessions = tokio::task::JoinSet::new();
+                    let accepting = async {
+                        while let Some(next) = listener.accept().await {
+                            met.fetch_add(1, Ordering::SeqCst);
+                            sessions.spawn(serve(next));
+                        }
+                    };
                     tokio::select! {
-                        () = serve(next) => {}
+                        () = accepting => {}
                         _ = ended => {}
                     }
+                    sessions.shutdown().await;
                 });
             }
         });
