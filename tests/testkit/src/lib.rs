@@ -4,7 +4,7 @@
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`alone!`] gives a test a process of its own; [`Process`] is the test program once more, to be stopped
-//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`hollow()`] memory has its pages where nobody reads; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
+//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`hollow()`] memory has its pages where nobody reads; a [`Log`] gathers what a thread logs; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod alone;
@@ -17,6 +17,7 @@ mod frames;
 mod free;
 mod hollow;
 mod limit;
+mod log;
 mod peer;
 mod process;
 mod saboteur;
@@ -33,6 +34,7 @@ pub use frames::{Frame, opening_of};
 pub use free::free_address;
 pub use hollow::hollow;
 pub use limit::TimeLimit;
+pub use log::Log;
 pub use peer::{Flipper, HostilePeer};
 pub use process::{Process, Role, path_of, stop_child};
 pub use saboteur::{Sabotage, Saboteur};

@@ -1,14 +1,12 @@
 //! Processes that come and go in a loop, or come and say nothing: few lines in the log, and nobody else waits for them.
 
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tollfree_stubs::probe::Ask;
-use tracing_subscriber::fmt::MakeWriter;
+use tollfree_testkit::Log;
 
 use super::lab::{Lab, workers_of};
 use super::outward::via;
@@ -22,43 +20,11 @@ fn most_since(began: Instant) -> usize {
     11 + began.elapsed().as_secs() as usize
 }
 
-/// Gathers the log of one thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// Gathers from now on, while the second value is there.
-    fn begin() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// How many of the shepherd's lines have all of these words.
-    fn count(&self, words: &[&str]) -> usize {
-        let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
-        let ours = text.lines().filter(|line| line.contains("tollfree_shepherd::"));
-        ours.filter(|line| words.iter().all(|word| line.contains(word))).count()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Log;
-
-    fn make_writer(&self) -> Log {
-        self.clone()
-    }
+/// How many of the shepherd's lines have all of these words.
+fn count(log: &Log, words: &[&str]) -> usize {
+    let text = log.text();
+    let ours = text.lines().filter(|line| line.contains("tollfree_shepherd::"));
+    ours.filter(|line| words.iter().all(|word| line.contains(word))).count()
 }
 
 #[tokio::test]
@@ -82,10 +48,10 @@ async fn a_process_that_comes_and_goes_in_a_loop_writes_few_lines_and_hides_no_o
         [&["attached", "group=\"loud\""][..], &["gone"], &["a process was refused something", "attach"]]
     {
         // One more of those that leave is the calm one.
-        let count = log.count(words);
-        assert!((1..=most + 1).contains(&count), "{words:?}: {count} lines, {most} at most");
+        let lines = count(&log, words);
+        assert!((1..=most + 1).contains(&lines), "{words:?}: {lines} lines, {most} at most");
     }
-    assert_eq!(log.count(&["attached", "group=\"calm\""]), 1);
+    assert_eq!(count(&log, &["attached", "group=\"calm\""]), 1);
 }
 
 #[tokio::test]
@@ -97,10 +63,10 @@ async fn a_process_that_calls_where_it_may_not_in_a_loop_writes_few_lines() {
         drop(raw::via(&lab, "group:forbidden").await);
     }
     lab.until_figure("tollfree_shepherd_refusals_total{reason=\"target\"}", |count| count >= 100.0).await;
-    let count = log.count(&["a client was refused something", "reason=\"target\""]);
-    assert!((1..=most_since(began)).contains(&count), "{count} lines");
+    let lines = count(&log, &["a client was refused something", "reason=\"target\""]);
+    assert!((1..=most_since(began)).contains(&lines), "{lines} lines");
     let left_out = lab.figure(LEFT_OUT).await - before;
-    assert!(left_out >= 100.0 - count as f64, "{left_out} lines are counted as left out");
+    assert!(left_out >= 100.0 - lines as f64, "{left_out} lines are counted as left out");
 }
 
 /// Targets whose addresses can't be found, or can't all be connected to: each is opened anew with each call.
@@ -126,8 +92,8 @@ async fn a_process_that_has_targets_opened_in_a_loop_writes_few_lines() {
             client.unary(Ask::default()).await.expect_err("nobody is there");
             lab.until_figure(closed, |count| count >= before + f64::from(round)).await;
         }
-        let count = log.count(&["group=\"default\"", words]);
-        assert!((1..=most_since(began)).contains(&count), "{count} lines: {words}");
+        let lines = count(&log, &["group=\"default\"", words]);
+        assert!((1..=most_since(began)).contains(&lines), "{lines} lines: {words}");
     }
 }
 
