@@ -14,5 +14,5 @@ pub use crate::message::objects::Written;
 pub use crate::server::typed::handler::{Handler, handler, unimplemented};
 pub use crate::server::typed::run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use crate::server::typed::streams::{client_streaming, server_streaming, streaming};
-pub use crate::typed::Method;
 pub use crate::typed::client::{Generated, Grpc, Streams, Way};
+pub use crate::typed::{Method, Named};

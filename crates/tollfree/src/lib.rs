@@ -18,6 +18,7 @@
 //! [`UdsConnectInfo`](tonic::transport::server::UdsConnectInfo). Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
+pub mod by_bytes;
 mod call;
 mod channel;
 #[doc(hidden)]

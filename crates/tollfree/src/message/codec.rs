@@ -11,6 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
+use crate::message::as_bytes::AsBytes;
 use crate::message::bypass::{Bypass, OfServer, Past};
 use crate::message::compression::ACCEPT_ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
@@ -72,7 +73,7 @@ pub struct Other<C>(pub C);
 #[derive(Debug)]
 pub struct Objects;
 
-/// Both markers are a coding wherever they are a form of both messages.
+/// A marker is a coding wherever it is a form of both messages.
 macro_rules! coding_of_form {
     ($form:ty) => {
         impl<M1, M2> Coding<M1, M2> for $form
@@ -107,6 +108,7 @@ macro_rules! coding_of_form {
 
 coding_of_form!(Prost);
 coding_of_form!(Objects);
+coding_of_form!(AsBytes);
 
 impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
     type Codec = C;

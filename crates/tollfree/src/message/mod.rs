@@ -1,5 +1,6 @@
 //! One message between a program and a session: its form, its bytes, and whether it goes by ref.
 
+pub(crate) mod as_bytes;
 pub(crate) mod aside;
 pub(crate) mod batching;
 pub(crate) mod bypass;

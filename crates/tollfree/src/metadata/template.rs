@@ -138,7 +138,7 @@ thread_local! {
 }
 
 /// The header map of a reply to a call of the method with this path.
-pub(crate) fn of_method(path: &'static str, block: &[u8]) -> HeaderMap {
+pub(crate) fn of_method(path: &str, block: &[u8]) -> HeaderMap {
     if block.is_empty() {
         return HeaderMap::new();
     }
@@ -149,7 +149,7 @@ pub(crate) fn of_method(path: &'static str, block: &[u8]) -> HeaderMap {
 }
 
 /// Makes ready what the reply to a call of the method with this path is likely to need.
-pub(crate) fn prepare(path: &'static str) {
+pub(crate) fn prepare(path: &str) {
     OF_REPLIES.with_borrow_mut(|templates| templates.prepare(path.as_ptr().addr()));
 }
 

@@ -206,6 +206,11 @@ impl Layers {
 
 /// Services for tonic's server.
 pub(crate) fn into_routes(handler: Arc<dyn Handler>) -> Routes {
+    with_fallback(Routes::default(), handler)
+}
+
+/// Routes, and who serves all that they don't have.
+pub(crate) fn with_fallback(routes: Routes, handler: Arc<dyn Handler>) -> Routes {
     let service = AnyService { handler: Arc::new(OnceLock::from(handler)) };
-    Routes::from(Routes::default().into_axum_router().fallback_service(service))
+    Routes::from(routes.into_axum_router().fallback_service(service))
 }

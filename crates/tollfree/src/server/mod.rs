@@ -377,6 +377,23 @@ impl Server {
         self
     }
 
+    /// Serves every method of a service that the server does not have: by bytes, as [`by_bytes`](crate::by_bytes) has it. A method that a service of the
+    /// server lacks is answered by that service, with UNIMPLEMENTED.
+    pub fn fallback<S>(mut self, service: S) -> Server
+    where
+        S: Service<Request<Body>, Response = http::Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.routes = layers::with_fallback(self.routes, Arc::new(service));
+        self.has_other_routes = true;
+        self.layers.forget();
+        self
+    }
+
     /// Adds a service, as for tonic's own server.
     pub fn add_service<S, B>(mut self, service: S) -> Server
     where

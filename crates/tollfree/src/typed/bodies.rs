@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::message::streaming::{is_plain, tonic_body};
 use crate::metadata::status_code;
-use crate::typed::Method;
+use crate::typed::Named;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -35,14 +35,14 @@ impl<'a, T> Borrowed<'a, T> {
     pub(crate) async fn ready(
         service: &'a mut T,
         extensions: &mut Extensions,
-        method: &'static Method,
+        method: &impl Named,
         body: Option<Body>,
     ) -> Result<Borrowed<'a, T>, Status>
     where
         T: GrpcService<Body>,
         <T as GrpcService<Body>>::Error: Into<BoxError>,
     {
-        extensions.insert(tonic::GrpcMethod::new(method.service, method.name));
+        method.note(extensions);
         let ready = poll_fn(|cx| GrpcService::poll_ready(service, cx)).await;
         ready.map_err(|error| Status::unknown(format!("Service was not ready: {}", error.into())))?;
         Ok(Borrowed { service, body })

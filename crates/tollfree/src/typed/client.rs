@@ -7,7 +7,6 @@ use std::option;
 use futures_util::stream::{Flatten, Iter};
 use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
-use http::uri::PathAndQuery;
 use http::{Extensions, Uri, Version};
 use http_body::Body as HttpBody;
 use tonic::body::Body;
@@ -25,7 +24,7 @@ use crate::message::form::Form;
 use crate::message::streaming::Streaming;
 use crate::metadata::GRPC;
 use crate::typed::bodies::Borrowed;
-use crate::typed::{Method, unary};
+use crate::typed::{Named, unary};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -190,7 +189,7 @@ where
     pub async fn unary<M1, M2, C>(
         &mut self,
         mut request: Request<M1>,
-        method: &'static Method,
+        method: &impl Named,
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
@@ -217,9 +216,9 @@ where
                 None => return Err(Status::internal("Missing response message.")),
             },
         };
-        let outcome = channel.inner().begin(method.path);
+        let outcome = channel.inner().begin(method.path());
         let made = outcome.as_ref().map(|outcome| outcome.0.clone());
-        let result = unary::unary::<C, M1, M2>(channel, &self.settings, &mut request, method, made).await;
+        let result = unary::unary::<C, M1, M2, _>(channel, &self.settings, &mut request, method, made).await;
         if let Some(outcome) = &outcome {
             outcome.is(result.as_ref().map_or_else(Status::code, |_| Code::Ok));
         }
@@ -230,7 +229,7 @@ where
     async fn intercept<M>(
         &mut self,
         request: Request<M>,
-        method: &'static Method,
+        method: &impl Named,
     ) -> Result<Option<(Channel, Request<M>)>, Status> {
         let (metadata, extensions, message) = request.into_parts();
         let mut headers = metadata.into_headers();
@@ -238,7 +237,7 @@ where
         let mut request = http::Request::new(Body::empty());
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = PathAndQuery::from_static(method.path).into();
+        *request.uri_mut() = method.path_and_query().into();
         for name in ["grpc-message", "grpc-message-type", "grpc-status"] {
             headers.remove(name);
         }
@@ -246,7 +245,7 @@ where
         headers.insert(CONTENT_TYPE, GRPC);
         *request.headers_mut() = headers;
         *request.extensions_mut() = extensions;
-        request.extensions_mut().insert(tonic::GrpcMethod::new(method.service, method.name));
+        method.note(request.extensions_mut());
         request.extensions_mut().insert(slot.clone());
         let answered = self.service.call(request).await;
         if let Some(handed) = slot.take()
@@ -269,7 +268,7 @@ where
     pub async fn http_unary<M1, M2, C>(
         &mut self,
         mut request: Request<M1>,
-        method: &'static Method,
+        method: &impl Named,
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
@@ -280,7 +279,7 @@ where
         let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
         let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, None).await?;
         let mut grpc = tonic_client(&self.settings, service);
-        grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
+        grpc.unary(request, method.path_and_query(), codec).await
     }
 
     /// A call with one request and a stream of responses.
@@ -290,7 +289,7 @@ where
     pub async fn server_streaming<A, M1, M2, C>(
         &mut self,
         request: Request<M1>,
-        method: &'static Method,
+        method: &impl Named,
         codec: C,
     ) -> Result<Response<A>, Status>
     where
@@ -309,7 +308,7 @@ where
     pub async fn client_streaming<S, M1, M2, C>(
         &mut self,
         request: Request<S>,
-        method: &'static Method,
+        method: &impl Named,
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
@@ -321,7 +320,7 @@ where
         let (mut request, call, body) = self.outgoing::<S, M1, M2, C>(request);
         let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, body).await?;
         let mut grpc = tonic_client(&self.settings, service);
-        grpc.client_streaming(request, PathAndQuery::from_static(method.path), codec.codec(call)).await
+        grpc.client_streaming(request, method.path_and_query(), codec.codec(call)).await
     }
 
     /// A call with a stream each way.
@@ -331,7 +330,7 @@ where
     pub async fn streaming<A, S, M1, M2, C>(
         &mut self,
         request: Request<S>,
-        method: &'static Method,
+        method: &impl Named,
         codec: C,
     ) -> Result<Response<A>, Status>
     where
@@ -342,7 +341,7 @@ where
         M2: Send + Sync + 'static,
     {
         let (mut request, call, body) = self.outgoing::<S, M1, M2, C>(request);
-        let path = PathAndQuery::from_static(method.path);
+        let path = method.path_and_query();
         // Another service than a channel of ours need not say how a call ended.
         let own = A::own().filter(|_| C::HAS_BODIES && !matches!(self.target, Target::Foreign));
         let Some(make) = own else {

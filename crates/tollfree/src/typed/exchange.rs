@@ -26,7 +26,7 @@ use crate::status;
 /// What is called, and until when.
 pub(crate) struct Request<'a> {
     pub(crate) sharing: &'a Sharing,
-    pub(crate) path: &'static str,
+    pub(crate) path: &'a str,
     /// Packed metadata.
     pub(crate) block: Bytes,
     /// On the monotonic clock.

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use bytes::{BufMut as _, Bytes};
 use http::Extensions;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use tollfree_transport::{Attachment, Whole};
 use tonic::body::Body;
@@ -34,7 +33,7 @@ use crate::message::form::{Form, Ready as _, types_of};
 use crate::message::lent::Lent;
 use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
-use crate::typed::Method;
+use crate::typed::Named;
 use crate::typed::client::{Settings, tonic_client};
 use crate::typed::exchange::{self, Begun, Quick, Reply, Step};
 
@@ -42,14 +41,15 @@ use crate::typed::exchange::{self, Begun, Quick, Reply, Step};
 ///
 /// # Errors
 /// The call's status.
-pub(crate) async fn unary<F, M1, M2>(
+pub(crate) async fn unary<F, M1, M2, N>(
     channel: &Channel,
     settings: &Settings,
     request: &mut Request<M1>,
-    method: &'static Method,
+    method: &N,
     made: Option<MadeCall>,
 ) -> Result<Response<M2>, Status>
 where
+    N: Named,
     F: Form<M1> + Form<M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
@@ -58,10 +58,10 @@ where
     let headers = request.metadata().as_ref();
     let block = pack_to_keep(headers).map_err(unsendable)?;
     let inner = channel.inner();
-    let terms = Terms::new(inner, method.path, headers, request.extensions())?.counted(made.clone());
+    let terms = Terms::new(inner, method.path(), headers, request.extensions())?.counted(made.clone());
     let call = exchange::Request {
         sharing: channel.sharing(),
-        path: method.path,
+        path: method.path(),
         block,
         deadline_ns: terms.deadline_ns,
         len_max: settings.decoding_len_max,
@@ -97,7 +97,7 @@ where
                             Gathered::Fetching(parts, what) => Box::pin(quick.fetched(parts, what)).await?,
                         };
                         let message = taken::<F, M2>(&call, message)?;
-                        return Ok(response(channel, method.path, &came.headers, &came.trailers, message));
+                        return Ok(response(channel, method.path(), &came.headers, &came.trailers, message));
                     }
                     begun = Some((quick, *how));
                 }
@@ -106,20 +106,20 @@ where
         first = Some(First { picked: Picked { endpoint: endpoint.into_owned(), connection }, guard });
     }
     // Boxed, as is all that few calls come to.
-    let mut typed: Box<Typed<'_, F, M1, M2>> =
+    let mut typed: Box<Typed<'_, F, M1, M2, N>> =
         Box::new(Typed { channel, call, settings, request, lent, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
 }
 
 /// A unary call whose first attempt has not been answered, or has not been made.
-struct Typed<'a, F, M1, M2> {
+struct Typed<'a, F, M1, M2, N> {
     channel: &'a Channel,
     call: exchange::Request<'a>,
     settings: &'a Settings,
     request: &'a mut Request<M1>,
     /// The message, if it isn't in the request any more.
     lent: Option<Arc<Lent<F, M1>>>,
-    method: &'static Method,
+    method: &'a N,
     begun: Option<(Quick, Begun)>,
     reply: PhantomData<fn(F) -> M2>,
 }
@@ -131,8 +131,9 @@ struct Ended<M2> {
     alone: bool,
 }
 
-impl<F, M1, M2> Call for Typed<'_, F, M1, M2>
+impl<F, M1, M2, N> Call for Typed<'_, F, M1, M2, N>
 where
+    N: Named,
     F: Form<M1> + Form<M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
@@ -169,8 +170,9 @@ where
     }
 }
 
-impl<F, M1, M2> Typed<'_, F, M1, M2>
+impl<F, M1, M2, N> Typed<'_, F, M1, M2, N>
 where
+    N: Named,
     F: Form<M1> + Form<M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
@@ -215,7 +217,7 @@ where
         let headers = reply.headers.as_deref().unwrap_or_default();
         Ok(response(
             self.channel,
-            self.method.path,
+            self.method.path(),
             headers,
             &reply.trailers,
             taken::<F, M2>(&self.call, message)?,
@@ -235,7 +237,7 @@ where
     async fn by_http2(&mut self, picked: &Picked, failed: u32) -> Result<Ended<M2>, Failed> {
         let metadata = MetadataMap::from_headers(self.headers(failed));
         let mut extensions = self.request.extensions().clone();
-        extensions.insert(tonic::GrpcMethod::new(self.method.service, self.method.name));
+        self.method.note(&mut extensions);
         let message = self.lent.as_ref().map_or(self.request.get_ref(), |lent| &lent.message);
         let message = F::ready(message, |message: <F as Form<M1>>::Ready<'_>| {
             let len = message.encoded_len();
@@ -250,9 +252,7 @@ where
         };
         let came = fixed.came.clone();
         let mut grpc = tonic_client(self.settings, fixed);
-        let result = grpc
-            .unary(request, PathAndQuery::from_static(self.method.path), Encoded::<F, M2>(PhantomData))
-            .await;
+        let result = grpc.unary(request, self.method.path_and_query(), Encoded::<F, M2>(PhantomData)).await;
         let came = *came.lock();
         match (result, came) {
             (result, Came::Head { alone }) => Ok(Ended { result, alone }),
@@ -396,13 +396,7 @@ fn taken<F: Form<M2>, M2: Send + Sync + 'static>(
 }
 
 /// A response with the metadata of two packed blocks.
-fn response<M2>(
-    channel: &Channel,
-    path: &'static str,
-    headers: &[u8],
-    trailers: &[u8],
-    message: M2,
-) -> Response<M2> {
+fn response<M2>(channel: &Channel, path: &str, headers: &[u8], trailers: &[u8], message: M2) -> Response<M2> {
     if channel.shows_http_details() {
         return detailed(headers, trailers, message);
     }

@@ -70,3 +70,39 @@ fn the_greeters_meet() {
     server.wait().expect("it is ours");
     assert!(greeted.contains("shared memory with process") && greeted.contains("Hello, world!"), "{greeted}");
 }
+
+/// Ends a program with the test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_proxy_passes_on_what_it_does_not_know() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("shm://{}", directory.path().join(name).display());
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = tokio::spawn(tollfree::Server::builder().add_service(health).serve(at("back")));
+    let proxy =
+        Ended(Command::new(program("proxy")).args([at("front"), at("back")]).spawn().expect("it can be run"));
+    let channel = tollfree::Channel::builder(at("front")).connect_lazy().unwrap();
+    let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
+    // Neither may listen yet.
+    let serving = async {
+        loop {
+            match client.check(tonic_health::pb::HealthCheckRequest::default()).await {
+                Ok(answer) => break answer.into_inner().status(),
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
+            }
+        }
+    };
+    let serving =
+        tokio::time::timeout(std::time::Duration::from_secs(60), serving).await.expect("it is passed on");
+    assert_eq!(serving, tonic_health::pb::health_check_response::ServingStatus::Serving);
+    drop(proxy);
+    server.abort();
+}

@@ -6,6 +6,7 @@ extern crate tollfree_counting as tokio;
 mod allocations;
 mod api;
 mod blocking;
+mod by_bytes;
 mod channels;
 mod conformance;
 mod cut;
