@@ -30,45 +30,33 @@ pub(crate) struct Call {
     id: Option<StreamId>,
     opening: Option<Opening>,
     deadline_ns: u64,
-    headers: Option<Bytes>,
-    messages: VecDeque<Outgoing>,
-    ending: Option<Ending>,
-    /// What is being said.
-    emission: Emission,
-    /// Nothing more may be said.
-    has_ended: bool,
-    /// The application is to be told when all is said.
-    owes_word: bool,
-    arriving: Option<(bool, BytesMut)>,
-    /// A server's: the client has said everything.
-    heard: bool,
-    message_len_max: usize,
+    /// It stands in the list of calls that have something to say.
+    is_listed: bool,
+    outbox: Outbox,
+    inbox: Inbox,
 }
 
 impl Call {
-    fn new(id: Option<StreamId>, opening: Option<Opening>, message_len_max: usize) -> Call {
+    pub(crate) fn outgoing(opening: Opening, metadata: Bytes, message_len_max: usize) -> Call {
         Call {
-            id,
-            deadline_ns: opening.as_ref().map_or(0, |opening| opening.deadline_ns),
-            opening,
-            headers: None,
-            messages: VecDeque::new(),
-            ending: None,
-            emission: Emission::default(),
-            has_ended: false,
-            owes_word: false,
-            arriving: None,
-            heard: false,
-            message_len_max,
+            id: None,
+            deadline_ns: opening.deadline_ns,
+            opening: Some(opening),
+            is_listed: false,
+            outbox: Outbox { headers: Some(metadata), has_headers: true, ..Outbox::default() },
+            inbox: Inbox { message_len_max, ..Inbox::default() },
         }
     }
 
-    pub(crate) fn outgoing(opening: Opening, metadata: Bytes, message_len_max: usize) -> Call {
-        Call { headers: Some(metadata), ..Call::new(None, Some(opening), message_len_max) }
-    }
-
     pub(crate) fn incoming(id: StreamId, message_len_max: usize) -> Call {
-        Call::new(Some(id), None, message_len_max)
+        Call {
+            id: Some(id),
+            opening: None,
+            deadline_ns: 0,
+            is_listed: false,
+            outbox: Outbox::default(),
+            inbox: Inbox { message_len_max, ..Inbox::default() },
+        }
     }
 
     pub(crate) fn id(&self) -> Option<StreamId> {
@@ -85,36 +73,111 @@ impl Call {
         self.opening.as_ref()
     }
 
+    /// The same, with what is said first.
+    pub(crate) fn beginning(&mut self) -> Option<(&Opening, &mut Emission)> {
+        self.opening.as_ref().map(|opening| (opening, self.outbox.emission()))
+    }
+
     pub(crate) fn opened(&mut self, id: StreamId) {
         (self.id, self.opening) = (Some(id), None);
     }
 
+    /// It is listed. `false`: it was.
+    pub(crate) fn lists(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// It is listed no more.
+    pub(crate) fn unlists(&mut self) {
+        self.is_listed = false;
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
     /// A server's headers.
     pub(crate) fn say_headers(&mut self, metadata: Bytes) -> Result<(), CallError> {
+        self.outbox.say_headers(metadata)
+    }
+
+    pub(crate) fn say(&mut self, message: Message) -> Result<(), CallError> {
+        self.outbox.say(message)
+    }
+
+    pub(crate) fn end(&mut self, ending: Ending) -> Result<(), CallError> {
+        self.outbox.end(ending)
+    }
+
+    /// What is to be said next; empty when there is nothing. What was not said of it stays.
+    pub(crate) fn emission(&mut self) -> &mut Emission {
+        self.outbox.emission()
+    }
+
+    /// All is said: whether the application waits for that.
+    pub(crate) fn has_said_all(&mut self) -> bool {
+        self.outbox.has_said_all()
+    }
+
+    /// The client has said everything. `false`: that was known.
+    pub(crate) fn heard_all(&mut self) -> bool {
+        !std::mem::replace(&mut self.inbox.heard, true)
+    }
+
+    /// Takes part of a message, or several whole ones.
+    pub(crate) fn take(&mut self, chunk: Chunk, came: impl FnMut(Message)) -> Result<(), Refused> {
+        self.inbox.take(chunk, came)
+    }
+}
+
+/// What a call has yet to say.
+#[derive(Debug, Default)]
+struct Outbox {
+    headers: Option<Bytes>,
+    /// Headers have been said, or are to be.
+    has_headers: bool,
+    messages: VecDeque<Outgoing>,
+    ending: Option<Ending>,
+    /// What is being said.
+    emission: Emission,
+    /// Nothing more may be said.
+    has_ended: bool,
+    /// The application is to be told when all is said.
+    owes_word: bool,
+}
+
+impl Outbox {
+    fn may_say(&self) -> Result<(), CallError> {
+        if self.has_ended { Err(CallError::Ended) } else { Ok(()) }
+    }
+
+    fn say_headers(&mut self, metadata: Bytes) -> Result<(), CallError> {
         self.may_say()?;
+        if std::mem::replace(&mut self.has_headers, true) {
+            return Err(CallError::HeadersSaid);
+        }
         self.headers = Some(metadata);
         Ok(())
     }
 
-    pub(crate) fn say(&mut self, message: Message) -> Result<(), CallError> {
+    fn say(&mut self, message: Message) -> Result<(), CallError> {
         self.may_say()?;
+        if !self.has_headers {
+            // Messages follow headers, be they empty.
+            self.say_headers(Bytes::new())?;
+        }
         self.messages.push_back(Outgoing::new(message.bytes, message.compressed));
         self.owes_word = true;
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, ending: Ending) -> Result<(), CallError> {
+    fn end(&mut self, ending: Ending) -> Result<(), CallError> {
         self.may_say()?;
         (self.ending, self.has_ended) = (Some(ending), true);
         Ok(())
     }
 
-    fn may_say(&self) -> Result<(), CallError> {
-        if self.has_ended { Err(CallError::Ended) } else { Ok(()) }
-    }
-
-    /// What is to be said next; empty when there is nothing. What was not said of it stays.
-    pub(crate) fn emission(&mut self) -> &mut Emission {
+    fn emission(&mut self) -> &mut Emission {
         if self.emission.is_empty() {
             self.emission.headers = self.headers.take();
             self.emission.message = self.messages.pop_front();
@@ -125,18 +188,22 @@ impl Call {
         &mut self.emission
     }
 
-    /// All is said: whether the application waits for that.
-    pub(crate) fn has_said_all(&mut self) -> bool {
+    fn has_said_all(&mut self) -> bool {
         std::mem::take(&mut self.owes_word) && !self.has_ended
     }
+}
 
-    /// The client has said everything. `false`: that was known.
-    pub(crate) fn heard_all(&mut self) -> bool {
-        !std::mem::replace(&mut self.heard, true)
-    }
+/// What of a message has come to a call.
+#[derive(Debug, Default)]
+struct Inbox {
+    arriving: Option<(bool, BytesMut)>,
+    /// A server's: the client has said everything.
+    heard: bool,
+    message_len_max: usize,
+}
 
-    /// Takes part of a message, or several whole ones.
-    pub(crate) fn take(&mut self, chunk: Chunk, mut came: impl FnMut(Message)) -> Result<(), Refused> {
+impl Inbox {
+    fn take(&mut self, chunk: Chunk, mut came: impl FnMut(Message)) -> Result<(), Refused> {
         let mut bytes = chunk.bytes;
         if chunk.batch_count > 0 {
             for _ in 0..chunk.batch_count {
@@ -239,5 +306,19 @@ mod tests {
         assert!(emission.headers.is_some() && emission.message.is_some() && emission.ending.is_some());
         assert!(call.emission().is_empty());
         assert_eq!(call.say(Message::from(Bytes::new())), Err(CallError::Ended));
+    }
+
+    #[test]
+    fn a_servers_messages_follow_headers_which_are_said_once() {
+        let mut call = Call::incoming(StreamId(1), 4);
+        call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
+        assert_eq!(call.say_headers(Bytes::new()), Err(CallError::HeadersSaid));
+        let emission = std::mem::take(call.emission());
+        assert_eq!(emission.headers, Some(Bytes::new()));
+        assert!(emission.message.is_some());
+        let mut alone = Call::incoming(StreamId(1), 4);
+        alone.end(Ending::Trailers { code: 5, block: Bytes::new() }).unwrap();
+        assert!(alone.emission().headers.is_none(), "a status alone");
+        assert_eq!(alone.say_headers(Bytes::new()), Err(CallError::Ended));
     }
 }

@@ -41,19 +41,30 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod calls;
+mod config;
+mod descriptors;
 mod event_loop;
+mod listeners;
 mod meeting;
 mod poller;
 mod session;
+mod slots;
+mod timers;
+
+use std::io;
 
 use bytes::Bytes;
 use tollfree_host::HandshakeError;
 use tollfree_layout::metadata;
 use tollfree_session::Closed;
 
-pub use event_loop::{CallStart, EventLoop, LoopConfig, Waker};
-pub use tollfree_host::Config;
-pub use tollfree_rendezvous::{Address, BindError, PeerIdentity};
+pub use config::LoopConfig;
+pub use event_loop::{CallStart, EventLoop, Waker};
+pub use tollfree_connection::WaitPolicy;
+pub use tollfree_host::{ConnectError, ConnectErrorKind, Quotas};
+pub use tollfree_rendezvous::{Address, BindError, PeerIdentity, PeerPolicy};
+pub use tollfree_session::Limits;
 
 /// gRPC's status codes that a loop gives by itself.
 const DEADLINE_EXCEEDED: u16 = 4;
@@ -122,7 +133,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// One of this end's, in words.
+    /// A status of this end's, in words.
     fn here(code: u16, words: &str) -> Status {
         let mut block = Vec::new();
         // Percent-encoding leaves ASCII text as it is.
@@ -174,6 +185,14 @@ pub enum Event {
         listener: ListenerId,
         /// Why, as it was told.
         error: HandshakeError,
+    },
+    /// No client can be accepted, for want of descriptors or memory most likely. They wait; sessions go on. Told once, until a client was accepted
+    /// again.
+    NotAccepted {
+        /// Where.
+        listener: ListenerId,
+        /// The kernel's error.
+        error: io::Error,
     },
     /// No call can be begun in a session any more. Those under way go on.
     Draining {
@@ -238,6 +257,9 @@ pub enum CallError {
     /// It has ended, or this end has said all that it may.
     #[error("the call has ended, or nothing more may be said on it")]
     Ended,
+    /// A server has said the headers of its answer, or a message, which headers go before.
+    #[error("the answer's headers have been said: they go before its messages, once")]
+    HeadersSaid,
     /// The session is over or draining, or was never begun.
     #[error("no call can begin in this session: it is over, draining, or not connected yet")]
     Over,
@@ -247,33 +269,4 @@ pub enum CallError {
     /// Clients don't answer calls.
     #[error("a client's session answers no calls: use finish to end what it says")]
     NotAServer,
-}
-
-/// Why a session has not begun.
-#[derive(Debug, thiserror::Error)]
-#[error("{address}: {kind}")]
-pub struct ConnectError {
-    /// Where to.
-    pub address: String,
-    /// What happened.
-    #[source]
-    pub kind: ConnectErrorKind,
-}
-
-/// The kinds of [`ConnectError`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectErrorKind {
-    /// Nothing is there.
-    #[error("no socket is there: has the server started?")]
-    NotFound,
-    /// A socket that nobody listens on.
-    #[error("nobody listens there: the server has ended, or is about to start")]
-    Refused,
-    /// Its permissions keep this process out.
-    #[error("this process may not connect to it: see the socket's mode and its directory's")]
-    Permission,
-    /// The two did not become a session.
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
 }

@@ -6,14 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollfree_host::{Accepting, Attached, Config, Connecting, HandshakeError, Ledger, Purpose, Step};
+use tollfree_host::{
+    Accepting, Attached, Config, ConnectError, ConnectErrorKind, Connecting, DIAL_PAUSE, HandshakeError,
+    Ledger, Purpose, STARTING, Step, patience,
+};
 use tollfree_os::rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_rendezvous::Address;
 
-use crate::{ConnectError, ConnectErrorKind, ListenerId};
+use crate::{Event, ListenerId, SessionId};
 
-/// A server whose queue is full is tried again after so long.
-const BUSY: Duration = Duration::from_millis(1);
 /// What a meeting waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
@@ -31,9 +32,14 @@ pub(crate) enum Met {
 
 /// Where a session comes from.
 #[derive(Debug)]
-pub(crate) enum Side {
+enum Side {
     /// This side connects there.
-    Connects { address: Address, connecting: Option<Box<Connecting>>, is_connected: bool },
+    Connects {
+        address: Address,
+        began_ns: Option<u64>,
+        connecting: Option<Box<Connecting>>,
+        is_connected: bool,
+    },
     /// A client has come to a listener.
     Accepts { listener: ListenerId, accepting: Accepting, ledger: Arc<Ledger> },
 }
@@ -41,42 +47,77 @@ pub(crate) enum Side {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Meeting {
-    pub(crate) socket: UnixStream,
-    pub(crate) side: Side,
+    socket: UnixStream,
+    side: Side,
     /// When it has to be over, on the monotonic clock in nanoseconds.
-    pub(crate) until_ns: u64,
-    /// What it waits for, as the poller was told.
-    pub(crate) wants: Wants,
+    until_ns: u64,
+    /// What its socket is watched for. It is not before it is connected: it would say at once that it is not.
+    watched: Option<Wants>,
 }
 
 impl Meeting {
     /// Begins to connect.
     pub(crate) fn dial(address: &Address, until_ns: u64) -> io::Result<Meeting> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let side = Side::Connects { address: address.clone(), connecting: None, is_connected: false };
-        Ok(Meeting { socket: socket.into(), side, until_ns, wants: Wants::After(Duration::ZERO) })
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?.into();
+        let address = address.clone();
+        let side = Side::Connects { address, began_ns: None, connecting: None, is_connected: false };
+        Ok(Meeting { socket, side, until_ns, watched: None })
+    }
+
+    /// A client has come.
+    pub(crate) fn accept(
+        socket: UnixStream,
+        listener: ListenerId,
+        accepting: Accepting,
+        ledger: Arc<Ledger>,
+        until_ns: u64,
+    ) -> Meeting {
+        Meeting { socket, side: Side::Accepts { listener, accepting, ledger }, until_ns, watched: None }
+    }
+
+    pub(crate) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// When it has to be over.
+    pub(crate) fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    pub(crate) fn is_late(&self, now_ns: u64) -> bool {
+        self.until_ns <= now_ns
+    }
+
+    /// It waits for this. Whether its socket is to be watched for something else than it is.
+    pub(crate) fn is_to_be_watched(&mut self, wants: Wants) -> bool {
+        match wants {
+            Wants::After(_) => false,
+            wants => self.watched.replace(wants) != Some(wants),
+        }
     }
 
     /// Goes on.
-    pub(crate) fn step(&mut self, config: &Config) -> Result<Met, ConnectErrorKind> {
+    pub(crate) fn step(&mut self, config: &Config, now_ns: u64) -> Result<Met, ConnectErrorKind> {
         let step = match &mut self.side {
-            Side::Connects { address, connecting, is_connected } => {
+            Side::Connects { address, began_ns, connecting, is_connected } => {
                 if !*is_connected {
-                    match connect(&self.socket, address) {
-                        Ok(true) => *is_connected = true,
-                        Ok(false) => return Ok(Met::Waits(Wants::After(BUSY))),
-                        Err(error) => return Err(connect_error(error)),
+                    let began_ns = *began_ns.get_or_insert(now_ns);
+                    if let Err(error) = connect(&self.socket, address) {
+                        let patience = patience(&error, config.handshake_timeout, STARTING);
+                        if now_ns - began_ns >= patience.as_nanos() as u64 {
+                            return Err(ConnectErrorKind::of(error, &address.socket_path()));
+                        }
+                        return Ok(Met::Waits(Wants::After(DIAL_PAUSE)));
                     }
+                    *is_connected = true;
                 }
                 let connecting = match connecting {
                     Some(connecting) => connecting,
-                    None => connecting.insert(Box::new(Connecting::new(
-                        &self.socket,
-                        config,
-                        Purpose::Call,
-                        None,
-                    )?)),
+                    None => {
+                        let begun = Connecting::new(&self.socket, config, Purpose::Call, None)?;
+                        connecting.insert(Box::new(begun))
+                    }
                 };
                 connecting.step(&self.socket, config)?
             }
@@ -95,42 +136,40 @@ impl Meeting {
         matches!(&self.side, Side::Accepts { accepting, .. } if !accepting.has_heard())
     }
 
-    /// Tells a client that it is refused.
-    pub(crate) fn refuse(&self, config: &Config, error: &HandshakeError) {
-        if matches!(self.side, Side::Accepts { .. }) {
-            Accepting::refuse(&self.socket, config, error);
-        }
+    /// It has become a session: its socket, and what the application is told.
+    pub(crate) fn met(self, session: SessionId) -> (UnixStream, Event) {
+        let event = match self.side {
+            Side::Connects { .. } => Event::Connected { session },
+            Side::Accepts { listener, .. } => Event::Accepted { session, listener },
+        };
+        (self.socket, event)
     }
 
-    /// An error of its own, with its address.
-    pub(crate) fn error(&self, kind: ConnectErrorKind) -> ConnectError {
-        let address = match &self.side {
-            Side::Connects { address, .. } => address.to_string(),
-            Side::Accepts { .. } => String::new(),
+    /// It has failed: tells a client why, and hangs up. What the application is told, if anything.
+    pub(crate) fn failed(self, session: SessionId, kind: ConnectErrorKind, config: &Config) -> Option<Event> {
+        let event = match (self.side, kind) {
+            (Side::Accepts { listener, .. }, ConnectErrorKind::Handshake(error)) => {
+                Accepting::refuse(&self.socket, config, &error);
+                // A client that looks whether somebody listens, or has thought better of it: nothing is wrong with either.
+                let is_told = !matches!(error, HandshakeError::Dead | HandshakeError::HungUp);
+                is_told.then_some(Event::Refused { listener, error })
+            }
+            (Side::Connects { address, .. }, kind) => {
+                let error = ConnectError { address: address.to_string(), kind };
+                Some(Event::NotConnected { session, error })
+            }
+            (Side::Accepts { .. }, _) => None,
         };
-        ConnectError { address, kind }
+        tollfree_rendezvous::socket::leave(&self.socket);
+        event
     }
 }
 
-/// `false`: the server's queue is full.
-fn connect(socket: &UnixStream, address: &Address) -> io::Result<bool> {
+fn connect(socket: &UnixStream, address: &Address) -> io::Result<()> {
     let path = address.socket_path();
     let to = match path.as_os_str().as_bytes() {
         [0, name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
         path => SocketAddrUnix::new(path)?,
     };
-    match net::connect(socket, &to).map_err(io::Error::from) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn connect_error(error: io::Error) -> ConnectErrorKind {
-    match error.kind() {
-        io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
-        io::ErrorKind::ConnectionRefused => ConnectErrorKind::Refused,
-        io::ErrorKind::PermissionDenied => ConnectErrorKind::Permission,
-        _ => HandshakeError::Io(error).into(),
-    }
+    Ok(net::connect(socket, &to)?)
 }

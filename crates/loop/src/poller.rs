@@ -90,10 +90,13 @@ impl Poller {
         self.watch(fd, source, EventFlags::OUT | EventFlags::ET)
     }
 
-    /// A watched socket is now waited for so that it takes more, or has something to read.
-    pub(crate) fn wait_for(&self, fd: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
+    /// A socket is watched from now on so that it takes more, or has something to read, whatever it was watched for before.
+    pub(crate) fn wait_for(&self, socket: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
         let flags = if writes { EventFlags::OUT } else { EventFlags::IN | EventFlags::RDHUP };
-        Ok(epoll::modify(&self.epoll, fd, source.data(), flags)?)
+        match epoll::modify(&self.epoll, &socket, source.data(), flags) {
+            Err(rustix::io::Errno::NOENT) => self.watch(socket, source, flags),
+            changed => Ok(changed?),
+        }
     }
 
     pub(crate) fn forget(&self, fd: impl AsFd) {

@@ -1,21 +1,20 @@
-//! A session of a loop: its connection, its socket, and the calls that the application knows by numbers.
+//! A session of a loop: its connection, its descriptors, and the calls that the application knows by numbers.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::os::unix::net::UnixStream;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tollfree_connection::{Connection, Wait};
-use tollfree_host::{Attached, Config, Here, SessionSocket, SocketEvent, counts};
+use tollfree_host::{Attached, Config, Here, SocketEvent, counts};
 use tollfree_layout::StreamId;
 use tollfree_os::clock::now_ns;
-use tollfree_os::fd::OwnedFd;
 use tollfree_os::rustix;
-use tollfree_rendezvous::{Doorbell, PeerIdentity};
 use tollfree_session::{
     self as session, Closed, EmitError, End, Ending, Part, Progress, Role, Violation, Watched,
 };
 
 use crate::call::{Call, Opening, Refused};
+use crate::calls::Calls;
+use crate::descriptors::Descriptors;
 use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, SessionId, Status};
 
 /// Reads of the socket for one event at most: a peer may ring without end.
@@ -42,21 +41,9 @@ impl Watched for Number {
 pub(crate) struct Session {
     key: SessionId,
     connection: Connection<Number>,
-    peer: SessionSocket,
-    socket: UnixStream,
-    doorbell: Option<Doorbell>,
-    death: Option<OwnedFd>,
-    identity: PeerIdentity,
+    descriptors: Descriptors,
+    calls: Calls,
     clock_shift_ns: i64,
-    message_len_max: usize,
-    calls: HashMap<u64, Call>,
-    /// When calls of this end have to be over, with their numbers.
-    deadlines: BTreeSet<(u64, u64)>,
-    /// Client: calls that wait to be opened, in the order in which they came.
-    opens: VecDeque<u64>,
-    /// Calls that have something to say and did not lack credit, in the order in which they came.
-    writers: VecDeque<u64>,
-    next_number: u64,
     /// Something was said since the last flush.
     has_said: bool,
     lacks_room: bool,
@@ -64,59 +51,38 @@ pub(crate) struct Session {
     has_more: bool,
     is_awake: bool,
     wait_began_ns: Option<u64>,
+    /// It waits for what an offer of the processor comes to.
+    is_offering: bool,
     was_told_of_drain: bool,
 }
 
 impl Session {
     pub(crate) fn new(
         key: SessionId,
-        mut attached: Attached,
-        socket: UnixStream,
+        attached: Attached,
+        descriptors: Descriptors,
         config: &Config,
         message_len_max: usize,
     ) -> Session {
-        let doorbell = attached.take_doorbell();
-        let peer = SessionSocket::new(attached.gives_doorbells);
-        let (death, identity, clock_shift_ns) =
-            (attached.take_pidfd(), attached.identity, attached.clock_shift_ns);
+        let clock_shift_ns = attached.clock_shift_ns;
         Session {
             key,
             connection: Connection::new(attached.setup(config, false)),
-            peer,
-            socket,
-            doorbell,
-            death,
-            identity,
+            descriptors,
+            calls: Calls::new(message_len_max),
             clock_shift_ns,
-            message_len_max,
-            calls: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            opens: VecDeque::new(),
-            writers: VecDeque::new(),
-            next_number: 0,
             has_said: false,
             lacks_room: false,
             has_more: false,
             is_awake: true,
             wait_began_ns: None,
+            is_offering: false,
             was_told_of_drain: false,
         }
     }
 
-    pub(crate) fn socket(&self) -> &UnixStream {
-        &self.socket
-    }
-
-    pub(crate) fn doorbell(&self) -> Option<&Doorbell> {
-        self.doorbell.as_ref()
-    }
-
-    pub(crate) fn death(&self) -> Option<&OwnedFd> {
-        self.death.as_ref()
-    }
-
-    pub(crate) fn identity(&self) -> PeerIdentity {
-        self.identity
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
     }
 
     pub(crate) fn closed(&self) -> Option<&Closed> {
@@ -145,7 +111,7 @@ impl Session {
     /// Its own doorbell rang, or is none any more.
     pub(crate) fn rung(&mut self) {
         self.wakes();
-        if self.doorbell.as_ref().is_some_and(Doorbell::is_spoilt) {
+        if self.descriptors.is_doorbell_spoilt() {
             self.close(Closed::Violation(Violation::Socket(
                 "a doorbell of this side's that can't be listened to any more",
             )));
@@ -156,7 +122,7 @@ impl Session {
     pub(crate) fn hears(&mut self) {
         self.wakes();
         for _ in 0..HEAR_COUNT {
-            match self.peer.on(&self.socket).hear() {
+            match self.descriptors.io().hear() {
                 Ok(SocketEvent::Silent) => return,
                 Ok(SocketEvent::Rang) => {}
                 Ok(SocketEvent::Dead) => return self.died(),
@@ -168,18 +134,18 @@ impl Session {
     /// The peer is gone: what it had published still counts.
     pub(crate) fn died(&mut self) {
         self.wakes();
-        while self.connection.receive_all(&mut self.peer.on(&self.socket)) > 0 {}
+        while self.connection.receive_all(&mut self.descriptors.io()) > 0 {}
         if self.connection.hung_up() {
             counts::peer_died();
         }
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.descriptors.hang_up();
     }
 
     /// Ends the session from this side.
     pub(crate) fn close(&mut self, reason: Closed) {
         self.is_awake = true;
         if self.closed().is_none() {
-            self.connection.close(reason, &mut self.peer.on(&self.socket));
+            self.connection.close(reason, &mut self.descriptors.io());
         }
     }
 
@@ -189,11 +155,7 @@ impl Session {
         self.connection.session_mut().drain();
         self.flush();
         // An idle client may not have parked; this is worth one wake-up.
-        self.connection.ring(&mut self.peer.on(&self.socket));
-    }
-
-    fn call(&mut self, number: u64) -> Result<&mut Call, CallError> {
-        self.calls.get_mut(&number).ok_or(CallError::Ended)
+        self.connection.ring(&mut self.descriptors.io());
     }
 
     /// Begins a call (client). It waits for its turn where it can't be opened now.
@@ -205,15 +167,8 @@ impl Session {
         if session.closed().is_some() || session.is_draining() {
             return Err(CallError::Over);
         }
-        self.next_number += 1;
-        if opening.deadline_ns != 0 {
-            self.deadlines.insert((opening.deadline_ns, self.next_number));
-        }
-        let call = Call::outgoing(opening, metadata, self.message_len_max);
-        self.calls.insert(self.next_number, call);
-        self.opens.push_back(self.next_number);
         self.is_awake = true;
-        Ok(self.next_number)
+        Ok(self.calls.begin(opening, metadata))
     }
 
     /// Has an application say something on a call.
@@ -222,11 +177,7 @@ impl Session {
         number: u64,
         what: impl FnOnce(&mut Call) -> Result<(), CallError>,
     ) -> Result<(), CallError> {
-        let call = self.call(number)?;
-        what(call)?;
-        if call.opening().is_none() && !self.writers.contains(&number) {
-            self.writers.push_back(number);
-        }
+        self.calls.say(number, what)?;
         self.is_awake = true;
         Ok(())
     }
@@ -239,21 +190,12 @@ impl Session {
         }
     }
 
-    /// A call is over.
-    fn remove(&mut self, number: u64) -> Option<Call> {
-        let call = self.calls.remove(&number)?;
-        self.deadlines.remove(&(call.deadline_ns(), number));
-        Some(call)
-    }
-
     /// Ends a call in both directions; the peer sees the gRPC status `code`. Whether there was one.
     pub(crate) fn cancel(&mut self, number: u64, code: u16) -> bool {
-        let Some(call) = self.remove(number) else { return false };
+        let Some(call) = self.calls.remove(number) else { return false };
         if let Some(id) = call.id() {
             self.connection.session_mut().forget(id, code);
         }
-        self.opens.retain(|other| *other != number);
-        self.writers.retain(|other| *other != number);
         (self.has_said, self.is_awake) = (true, true);
         true
     }
@@ -261,7 +203,7 @@ impl Session {
     /// Receives and says all there is, up to a bound. Whether that was anything.
     pub(crate) fn turn(&mut self, events: &mut VecDeque<Event>) -> bool {
         let before = events.len();
-        let came = self.connection.receive_all(&mut self.peer.on(&self.socket)) > 0;
+        let came = self.connection.receive_all(&mut self.descriptors.io()) > 0;
         if came && let Some(began) = self.wait_began_ns.take() {
             self.connection.wait_mut().wait_ended(began, now_ns(), now_ns);
         }
@@ -284,12 +226,10 @@ impl Session {
         while let Some(accepted) = self.connection.session_mut().accept() {
             self.connection.accepted();
             let path = self.connection.session().path_of(&accepted);
-            self.next_number += 1;
-            let number = self.next_number;
+            let number = self.calls.came(accepted.id);
             if let Some(slot) = self.connection.session_mut().user_mut(accepted.id) {
                 slot.0 = number;
             }
-            self.calls.insert(number, Call::incoming(accepted.id, self.message_len_max));
             let deadline_ns = match accepted.deadline_ns {
                 0 => None,
                 ns => Some(ns.saturating_add_signed(self.clock_shift_ns)),
@@ -310,8 +250,8 @@ impl Session {
             let Some(number) = self.connection.session_mut().user_mut(ready.id).map(|slot| slot.0) else {
                 continue;
             };
-            if ready.write && self.calls.contains_key(&number) && !self.writers.contains(&number) {
-                self.writers.push_back(number);
+            if ready.write {
+                self.calls.wants_to_say(number);
             }
             if ready.read {
                 self.read(number, ready.id, events);
@@ -323,7 +263,7 @@ impl Session {
     /// Takes what has come on a call.
     fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
         let name = self.event_of(number);
-        while self.calls.contains_key(&number)
+        while self.calls.contains(number)
             && let Some(arrival) = self.connection.session_mut().take(id)
         {
             let Part { headers, chunk, end, forgotten } = arrival.into_part();
@@ -333,7 +273,7 @@ impl Session {
                 events.push_back(Event::Headers { call: name, metadata });
             }
             if let Some(chunk) = chunk
-                && let Some(call) = self.calls.get_mut(&number)
+                && let Some(call) = self.calls.get_mut(number)
                 && let Err(Refused(code)) =
                     call.take(chunk, |message| events.push_back(Event::Message { call: name, message }))
             {
@@ -347,7 +287,7 @@ impl Session {
             let status = match end {
                 None => continue,
                 Some(End::HalfClosed) => {
-                    if let Some(call) = self.calls.get_mut(&number)
+                    if let Some(call) = self.calls.get_mut(number)
                         && call.heard_all()
                     {
                         events.push_back(Event::HalfClosed { call: name });
@@ -361,7 +301,7 @@ impl Session {
                 // All calls are told when what came is read.
                 Some(End::SessionClosed) => return,
             };
-            self.remove(number);
+            self.calls.remove(number);
             if !forgotten {
                 self.connection.session_mut().forget(id, CANCELLED);
             }
@@ -371,13 +311,11 @@ impl Session {
 
     /// Ends calls whose deadlines have passed. An answer that has come before goes first.
     fn expire(&mut self, events: &mut VecDeque<Event>) {
-        if self.deadlines.is_empty() {
+        if self.calls.first_deadline_ns().is_none() {
             return;
         }
         let now = now_ns();
-        while let Some((deadline_ns, number)) = self.deadlines.first().copied()
-            && deadline_ns <= now
-        {
+        while let Some(number) = self.calls.late(now) {
             self.cancel(number, DEADLINE_EXCEEDED);
             let status = Status::here(DEADLINE_EXCEEDED, "the deadline has passed");
             events.push_back(Event::Ended { call: self.event_of(number), status });
@@ -386,64 +324,56 @@ impl Session {
 
     /// Opens calls that wait, as far as possible.
     fn open(&mut self, events: &mut VecDeque<Event>) {
-        while let Some(number) = self.opens.front().copied() {
-            let Some(call) = self.calls.get_mut(&number) else {
-                self.opens.pop_front();
-                continue;
-            };
-            let Some(opening) = call.opening() else {
-                self.opens.pop_front();
-                continue;
-            };
-            let (path, deadline_ns) = (opening.path.clone(), opening.deadline_ns);
-            let opened = self.connection.open(session::Opening { path: &path, deadline_ns }, call.emission());
-            match opened {
+        while let Some((number, call)) = self.calls.first_to_open()
+            && let Some((opening, emission)) = call.beginning()
+        {
+            let Opening { path, deadline_ns } = opening;
+            let opening = session::Opening { path, deadline_ns: *deadline_ns };
+            match self.connection.open(opening, emission) {
                 Ok(Ok(id)) => {
-                    call.opened(id);
+                    self.calls.opened(number, id);
                     if let Some(slot) = self.connection.session_mut().user_mut(id) {
                         slot.0 = number;
                     }
-                    self.writers.push_back(number);
                     self.has_said = true;
                 }
                 Ok(Err(progress)) => {
                     self.lacks_room = progress != Progress::NeedStream;
                     return;
                 }
-                Err(error) => self.fail(number, error, events),
+                Err(error) => self.fail(number, &error, events),
             }
-            self.opens.pop_front();
         }
     }
 
     /// Says what there is to say, as far as there is room. The first that waits for it has it.
     fn write(&mut self, events: &mut VecDeque<Event>) {
-        self.lacks_room = !self.opens.is_empty() && self.lacks_room;
+        self.lacks_room &= self.calls.has_to_open();
         self.has_more = false;
-        for _ in 0..self.writers.len() {
-            let Some(number) = self.writers.pop_front() else { return };
+        for _ in 0..self.calls.turn_count() {
+            let Some(number) = self.calls.next_turn() else { return };
             match self.write_one(number, events) {
                 Progress::NeedRoom => {
-                    self.writers.push_front(number);
+                    self.calls.turn_is_kept(number);
                     self.lacks_room = true;
                     return;
                 }
                 Progress::RanOut => {
-                    self.writers.push_back(number);
+                    self.calls.wants_to_say(number);
                     self.lacks_room = true;
                     return;
                 }
                 // One part at a time: others have their turn between.
-                Progress::Partly => self.writers.push_back(number),
+                Progress::Partly => self.calls.wants_to_say(number),
                 Progress::Done | Progress::NeedCredit | Progress::NeedStream => {}
             }
         }
-        self.has_more = !self.writers.is_empty();
+        self.has_more = self.calls.turn_count() > 0;
     }
 
     fn write_one(&mut self, number: u64, events: &mut VecDeque<Event>) -> Progress {
         loop {
-            let Some(call) = self.calls.get_mut(&number) else { return Progress::Done };
+            let Some(call) = self.calls.get_mut(number) else { return Progress::Done };
             let Some(id) = call.id() else { return Progress::Done };
             let emission = call.emission();
             if emission.is_empty() {
@@ -459,13 +389,13 @@ impl Session {
                     // What a client may still say is for nobody.
                     self.connection.session_mut().settle(id);
                     self.connection.session_mut().forget(id, CANCELLED);
-                    self.remove(number);
+                    self.calls.remove(number);
                     return Progress::Done;
                 }
                 Ok(Progress::Done) => {}
                 Ok(progress) => return progress,
                 Err(error) => {
-                    self.fail(number, error, events);
+                    self.fail(number, &error, events);
                     return Progress::Done;
                 }
             }
@@ -473,7 +403,7 @@ impl Session {
     }
 
     /// What a call was to say can't be said.
-    fn fail(&mut self, number: u64, error: EmitError, events: &mut VecDeque<Event>) {
+    fn fail(&mut self, number: u64, error: &EmitError, events: &mut VecDeque<Event>) {
         if matches!(error, EmitError::Ended) {
             // How it has ended comes to be read.
             return;
@@ -487,7 +417,7 @@ impl Session {
 
     fn flush(&mut self) {
         if std::mem::take(&mut self.has_said) || self.connection.session().has_pending() {
-            let flushed = self.connection.flush(&mut self.peer.on(&self.socket), false);
+            let flushed = self.connection.flush(&mut self.descriptors.io(), false);
             self.lacks_room |= flushed.lacks_room;
         }
     }
@@ -500,11 +430,8 @@ impl Session {
             events.push_back(Event::Draining { session: self.key });
         }
         let Some(closed) = self.connection.session().closed() else { return };
-        self.deadlines.clear();
         let words = closed.to_string();
-        let mut calls: Vec<_> = self.calls.drain().collect();
-        calls.sort_unstable_by_key(|(number, _)| *number);
-        for (number, call) in calls {
+        for (number, call) in self.calls.take_all() {
             let unprocessed = call.id().is_none();
             let status = Status { unprocessed, ..Status::here(crate::UNAVAILABLE, &words) };
             events.push_back(Event::Ended { call: self.event_of(number), status });
@@ -517,19 +444,19 @@ impl Session {
             self.connection.timer_told();
         }
         let connection = self.connection.timeout(now_ns);
-        self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns).into_iter().chain(connection).min()
+        self.calls.first_deadline_ns().into_iter().chain(connection).min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {
         // The ring is looked at in the next turn, and deadlines too.
         self.is_awake = true;
-        self.connection.handle_timeout(now_ns, &mut self.peer.on(&self.socket));
+        self.connection.handle_timeout(now_ns, &mut self.descriptors.io());
     }
 
     /// Nothing came: whether to look again, and whether others are offered the processor before.
     pub(crate) fn waits(&mut self, now_ns: u64) -> Looks {
         if self.has_more {
-            return Looks::Again { offers: false };
+            return Looks::Again;
         }
         let began = *self.wait_began_ns.get_or_insert(now_ns);
         if began == now_ns {
@@ -539,12 +466,12 @@ impl Session {
         match self.connection.wait_mut().decide(now_ns - began, now_ns, &Here) {
             Wait::Spin { offers } => {
                 self.connection.unpark();
-                Looks::Again { offers }
+                self.looks_again(offers)
             }
             Wait::Probe { offers } => {
                 self.arms();
                 self.is_awake = true;
-                Looks::Again { offers }
+                self.looks_again(offers)
             }
             Wait::Park => {
                 self.connection.wait_mut().parks(Here::thread_time);
@@ -554,7 +481,7 @@ impl Session {
                         counts::looked(now_ns - began);
                         Looks::NoMore
                     }
-                    false => Looks::Again { offers: false },
+                    false => Looks::Again,
                 }
             }
         }
@@ -570,14 +497,31 @@ impl Session {
         armed
     }
 
+    fn looks_again(&mut self, offers: bool) -> Looks {
+        self.is_offering = offers;
+        if offers { Looks::AgainWithOffer } else { Looks::Again }
+    }
+
     /// Goes to sleep; `false`: there is something to do first.
     pub(crate) fn sleeps(&mut self) -> bool {
         self.is_awake = self.has_more || !self.arms();
         !self.is_awake
     }
 
+    /// Lets other processes have this processor, once in a number of times, if this end is a good neighbor.
+    pub(crate) fn offer_now_and_then(&mut self) {
+        if self.connection.wait().is_thrifty() && Here::is_offer_due() {
+            // Where the peer has this processor too, it did what is waited for, however long that took.
+            let shared = self.connection.shares_cpu(rustix::thread::sched_getcpu() as u32);
+            Here::offer(if shared { u64::MAX } else { self.connection.wait().taken_ns() });
+        }
+    }
+
     /// The processor was offered to others at `now_ns`, and came back after `away_ns`.
     pub(crate) fn offered(&mut self, now_ns: u64, away_ns: u64) {
+        if !std::mem::take(&mut self.is_offering) {
+            return;
+        }
         let shared = self.connection.shares_cpu(rustix::thread::sched_getcpu() as u32);
         self.connection.wait_mut().saw_peer(shared);
         if !shared {
@@ -590,13 +534,14 @@ impl Session {
 /// What a session that waits does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
-    Again { offers: bool },
+    Again,
+    /// The processor is offered to others before.
+    AgainWithOffer,
     NoMore,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.close(Closed::Here("nobody here needs the session any more"));
-        tollfree_rendezvous::socket::leave(&self.socket);
     }
 }

@@ -65,7 +65,7 @@ fn streams_carry_many_messages_both_ways_and_tell_when_they_are_sent() {
 #[test]
 fn more_calls_than_the_server_takes_at_once_wait_for_their_turn() {
     let mut config = LoopConfig::default();
-    config.session.limits.stream_count = 4;
+    config.limits.stream_count = 4;
     let mut both = Both::new(config);
     let calls: Vec<_> =
         (0..50).map(|number: u8| both.events.call(both.client, unary(vec![number; 100])).unwrap()).collect();

@@ -1,13 +1,14 @@
 //! How calls and sessions end: deadlines, cancellation, drain, death, refusals.
 
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tollfree_loop::{CallError, CallStart, ConnectErrorKind, Event, EventLoop, LoopConfig, Message};
 use tollfree_os::clock::now_ns;
+use tollfree_testkit::alone;
 
-use crate::support::{Both, next, place, unary};
+use crate::support::{Both, next, place, thread_time, unary};
 
 #[test]
 fn a_deadline_ends_a_call_at_both_ends() {
@@ -132,18 +133,23 @@ fn connecting_where_nobody_listens_says_so() {
     };
     let error = refused(&address);
     assert!(matches!(error.kind, ConnectErrorKind::NotFound), "{error}");
-    assert!(error.to_string().contains("s.sock: no socket is there"), "{error}");
+    assert!(error.to_string().contains("s.sock: no server there"), "{error}");
     drop(UnixListener::bind(directory.path().join("s.sock")).unwrap());
+    let began = Instant::now();
     let error = refused(&address);
-    assert!(matches!(error.kind, ConnectErrorKind::Refused), "{error}");
+    assert!(matches!(error.kind, ConnectErrorKind::Stale), "{error}");
+    assert!(began.elapsed() >= Duration::from_millis(10), "a server that starts has time to");
+    std::fs::remove_file(directory.path().join("s.sock")).unwrap();
+    std::fs::write(directory.path().join("s.sock"), "text").unwrap();
+    let error = refused(&address);
+    assert!(matches!(error.kind, ConnectErrorKind::NotASocket("a regular file")), "{error}");
 }
 
 #[test]
 fn a_peer_that_says_nothing_is_given_up_and_one_that_speaks_nonsense_at_once() {
     let (directory, address) = place();
     let listener = UnixListener::bind(directory.path().join("s.sock")).unwrap();
-    let mut config = LoopConfig::default();
-    config.session.handshake_timeout = Duration::from_millis(50);
+    let config = LoopConfig { handshake_timeout: Duration::from_millis(50), ..LoopConfig::default() };
     let mut client = EventLoop::new(config.clone()).unwrap();
     client.connect(&address).unwrap();
     let Event::NotConnected { error, .. } = next(&mut client) else { panic!() };
@@ -196,4 +202,116 @@ fn each_end_says_only_what_is_its_to_say() {
     assert_eq!(both.events.finish(served), Err(CallError::NotAClient));
     both.events.finish(call).unwrap();
     assert_eq!(both.events.finish(call), Err(CallError::Ended), "once");
+}
+
+/// A server whose queue is full, or that does not listen yet, is tried again, and the loop sleeps meanwhile.
+#[test]
+fn a_server_that_is_busy_or_about_to_listen_is_waited_for() {
+    use tollfree_os::rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+    let (directory, address) = place();
+    let path = directory.path().join("s.sock");
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let mut client = EventLoop::new(LoopConfig::default()).unwrap();
+    client.connect(&address).unwrap();
+    assert!(client.wait(Some(Duration::from_millis(1))).unwrap().is_none(), "it does not listen yet");
+    net::listen(&socket, 0).unwrap();
+    let first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let before = thread_time();
+    assert!(client.wait(Some(Duration::from_millis(200))).unwrap().is_none(), "its queue is full");
+    let took = thread_time() - before;
+    assert!(took < Duration::from_millis(60), "{took:?}");
+    let listener = UnixListener::from(socket);
+    drop((first, listener.accept().unwrap()));
+    // Now it has room, and hangs up.
+    let server = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    match next(&mut client) {
+        Event::NotConnected { error, .. } => {
+            assert!(matches!(error.kind, ConnectErrorKind::Handshake(_)), "{error}");
+        }
+        event => panic!("{event:?}"),
+    }
+    server.join().unwrap();
+}
+
+/// What is said on a call in an order that gRPC does not have.
+#[test]
+fn a_servers_answer_has_headers_once_and_before_its_messages() {
+    let mut both = Both::new(LoopConfig::default());
+    let call = both.events.call(both.client, CallStart::new("/test.Echo/Stream")).unwrap();
+    let (mut headers, mut messages) = (0, 0);
+    let status = loop {
+        match next(&mut both.events) {
+            Event::Call { call, .. } => {
+                both.events.send(call, Message::from(&b"first"[..])).unwrap();
+                assert_eq!(both.events.answer_headers(call, Bytes::new()), Err(CallError::HeadersSaid));
+                both.events.answer_end(call, 0, Bytes::new()).unwrap();
+                assert_eq!(both.events.answer_headers(call, Bytes::new()), Err(CallError::Ended));
+            }
+            Event::Headers { metadata, .. } => {
+                assert!(metadata.is_empty() && messages == 0);
+                headers += 1;
+            }
+            Event::Message { .. } => messages += 1,
+            Event::Ended { call: ended, status } if ended == call => break status,
+            _ => {}
+        }
+    };
+    assert_eq!((headers, messages, status.code), (1, 1, 0));
+    // A status alone.
+    let call = both.events.call(both.client, unary("is refused")).unwrap();
+    let status = loop {
+        match next(&mut both.events) {
+            Event::Call { call, .. } => both.events.answer_end(call, 5, Bytes::new()).unwrap(),
+            Event::Headers { .. } => panic!("there are none"),
+            Event::Ended { call: ended, status } if ended == call => break status,
+            _ => {}
+        }
+    };
+    assert_eq!(status.code, 5);
+}
+
+/// However a session ends, each of its calls ends once, before it, and nothing is left of either.
+#[test]
+fn sessions_that_end_in_the_middle_leave_nothing() {
+    alone!();
+    let mut both = Both::new(LoopConfig::default());
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let address = both.address().clone();
+    let call = both.events.call(both.client, unary("what comes by the socket has come behind this")).unwrap();
+    both.until_ended(call);
+    let before = descriptors();
+    for round in 0..20 {
+        let client = both.events.connect(&address).unwrap();
+        let (mut server, mut is_connected) = (None, false);
+        while server.is_none() || !is_connected {
+            match next(&mut both.events) {
+                Event::Connected { .. } => is_connected = true,
+                Event::Accepted { session, .. } => server = Some(session),
+                event => panic!("{event:?}"),
+            }
+        }
+        let server = server.unwrap();
+        let calls: Vec<_> =
+            (0..10).map(|_| both.events.call(client, unary("never answered")).unwrap()).collect();
+        let mut came = 0;
+        while came < if round % 3 == 0 { 0 } else { 10 } {
+            came += usize::from(matches!(next(&mut both.events), Event::Call { .. }));
+        }
+        both.events.close(if round % 2 == 0 { client } else { server });
+        let (mut ended, mut closed) = (Vec::new(), Vec::new());
+        while closed.len() < 2 {
+            match next(&mut both.events) {
+                Event::Ended { call, .. } => {
+                    assert!(!closed.contains(&call.session()) && !ended.contains(&call));
+                    ended.push(call);
+                }
+                Event::Closed { session, .. } => closed.push(session),
+                _ => {}
+            }
+        }
+        assert!(calls.iter().all(|call| ended.contains(call)));
+        assert_eq!((both.events.call_count(client), both.events.call_count(server)), (0, 0));
+    }
+    assert_eq!(descriptors(), before);
 }

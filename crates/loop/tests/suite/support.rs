@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use tollfree_loop::{
     Address, CallError, CallId, CallStart, Event, EventLoop, LoopConfig, Message, SessionId, Status,
 };
+use tollfree_os::rustix::time::{ClockId, clock_gettime};
 
 /// Longer than anything takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -30,6 +31,7 @@ pub(crate) struct Both {
     pub(crate) events: EventLoop,
     pub(crate) client: SessionId,
     pub(crate) server: SessionId,
+    address: Address,
     _directory: TempDir,
 }
 
@@ -48,7 +50,12 @@ impl Both {
                 event => panic!("{event:?}"),
             }
         }
-        Both { events, client, server: server.unwrap(), _directory: directory }
+        Both { events, client, server: server.unwrap(), address, _directory: directory }
+    }
+
+    /// Where the server listens.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Lets the server echo until a client's call has ended; what it was told.
@@ -108,4 +115,10 @@ pub(crate) fn tell(told: &mut Told, event: Event, of: CallId) {
 pub(crate) fn unary(message: impl Into<Bytes>) -> CallStart<'static> {
     let message = Some(Message::from(message.into()));
     CallStart { message, is_last: true, ..CallStart::new("/test.Echo/Call") }
+}
+
+/// Processor time of this thread.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

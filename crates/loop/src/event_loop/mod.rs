@@ -1,0 +1,353 @@
+//! The loop, as the application has it.
+
+mod meetings;
+mod turns;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tollfree_host::{Config, HandshakeError};
+use tollfree_os::clock::now_ns;
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
+use tollfree_region::Origin;
+use tollfree_rendezvous::{Address, BindError, PeerIdentity};
+use tollfree_session::{Closed, Ending};
+
+use crate::call::{Call, Opening};
+use crate::config::LoopConfig;
+use crate::listeners::Listeners;
+use crate::meeting::Meeting;
+use crate::poller::{Poller, Source};
+use crate::session::Session;
+use crate::slots::Slots;
+use crate::timers::Timers;
+use crate::{CallError, CallId, Event, ListenerId, Message, SessionId};
+
+/// How a call begins.
+#[derive(Clone, Debug)]
+pub struct CallStart<'a> {
+    /// `/package.Service/Method`.
+    pub path: &'a str,
+    /// A block of metadata.
+    pub metadata: Bytes,
+    /// On this host's monotonic clock, in nanoseconds. The call ends with DEADLINE_EXCEEDED then.
+    pub deadline_ns: Option<u64>,
+    /// The first message.
+    pub message: Option<Message>,
+    /// No other message follows.
+    pub is_last: bool,
+}
+
+impl<'a> CallStart<'a> {
+    /// Without metadata, deadline and message.
+    pub fn new(path: &'a str) -> CallStart<'a> {
+        CallStart { path, metadata: Bytes::new(), deadline_ns: None, message: None, is_last: false }
+    }
+}
+
+/// Wakes a loop that sleeps, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Has [`EventLoop::wait`], or the host's poll, return soon, also where the loop is not asleep yet.
+    pub fn wake(&self) {
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// See the [crate]. Belongs to one thread at a time.
+#[derive(Debug)]
+pub struct EventLoop {
+    config: Arc<Config>,
+    message_len_max: usize,
+    poller: Poller,
+    slots: Slots,
+    listeners: Listeners,
+    /// What has happened in the last turn, and was not taken yet. There is no other turn before.
+    events: VecDeque<Event>,
+    timers: Timers,
+    /// When the kernel was asked last, in nanoseconds.
+    asked_ns: u64,
+    /// Another thread has called since the application heard of that last.
+    is_called: bool,
+    /// What the kernel said last, for its memory.
+    sources: Vec<Source>,
+    origin: Origin,
+}
+
+impl EventLoop {
+    /// Without sessions.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(config: LoopConfig) -> io::Result<EventLoop> {
+        Ok(EventLoop {
+            config: Arc::new(config.session()),
+            message_len_max: config.message_len_max,
+            poller: Poller::new()?,
+            slots: Slots::default(),
+            listeners: Listeners::default(),
+            events: VecDeque::new(),
+            timers: Timers::default(),
+            asked_ns: 0,
+            is_called: false,
+            sources: Vec::new(),
+            origin: Origin::current()?,
+        })
+    }
+
+    /// Readable when there is something to do, once the loop is [armed](EventLoop::arm).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.poller.fd()
+    }
+
+    /// For other threads.
+    pub fn waker(&self) -> Waker {
+        Waker(self.poller.waker())
+    }
+
+    /// Begins to connect: [`Event::Connected`] or [`Event::NotConnected`] follows, within the handshake's time.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn connect(&mut self, address: &Address) -> io::Result<SessionId> {
+        self.check_process()?;
+        let meeting = Meeting::dial(address, self.handshake_end_ns())?;
+        Ok(self.meet(meeting))
+    }
+
+    /// Listens at an address: [`Event::Accepted`] follows for each client.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn listen(&mut self, address: &Address) -> Result<ListenerId, BindError> {
+        self.check_process().map_err(|source| BindError::Io { address: address.to_string(), source })?;
+        tollfree_host::check_memory(&self.config)
+            .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
+        self.listeners.add(address, &self.config.quotas, &self.poller)
+    }
+
+    /// Takes no new clients, and removes the socket. Sessions go on.
+    pub fn unlisten(&mut self, listener: ListenerId) {
+        for id in self.listeners.remove(listener, &self.poller) {
+            if self.slots.meeting(id).is_some_and(Meeting::is_silent) {
+                self.meeting_fails(id, HandshakeError::Closing.into());
+            }
+        }
+    }
+
+    /// Who is at the other end of a session, by the kernel's word.
+    pub fn peer(&self, session: SessionId) -> Option<PeerIdentity> {
+        Some(self.session(session)?.descriptors().identity())
+    }
+
+    /// Calls under way in a session.
+    pub fn call_count(&self, session: SessionId) -> usize {
+        self.session(session).map_or(0, Session::call_count)
+    }
+
+    /// Whether a call is to be answered by this end.
+    pub fn serves(&self, call: CallId) -> bool {
+        self.session(call.session).is_some_and(|session| session.check_serves().is_ok())
+    }
+
+    /// Takes no more calls in a session (server): the client is told which it may make elsewhere.
+    pub fn drain(&mut self, session: SessionId) {
+        if let Some(session) = self.session_mut(session) {
+            session.drain();
+        }
+    }
+
+    /// Ends a session, with all of its calls: [`Event::Ended`] follows for each, then [`Event::Closed`].
+    pub fn close(&mut self, session: SessionId) {
+        if let Some(session) = self.session_mut(session) {
+            session.close(Closed::Here("the application has closed the session"));
+        }
+    }
+
+    /// Begins a call. Where it can't be opened now, it waits for its turn.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(&mut self, session: SessionId, start: CallStart<'_>) -> Result<CallId, CallError> {
+        let opening = Opening { path: start.path.to_owned(), deadline_ns: start.deadline_ns.unwrap_or(0) };
+        let found = self.session_mut(session).ok_or(CallError::Over)?;
+        let number = found.begin(opening, start.metadata)?;
+        if let Some(message) = start.message {
+            found.say(number, |call| call.say(message))?;
+        }
+        if start.is_last {
+            found.say(number, |call| call.end(Ending::HalfClose))?;
+        }
+        Ok(CallId::new(session, number))
+    }
+
+    /// Says a message. It is kept until there is room and credit for it: [`Event::Sent`] tells when. A server's first message says empty headers
+    /// where no others were said.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn send(&mut self, call: CallId, message: Message) -> Result<(), CallError> {
+        self.say(call, |said| said.say(message))
+    }
+
+    /// Says that no message follows (client).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn finish(&mut self, call: CallId) -> Result<(), CallError> {
+        match self.serves(call) {
+            true => Err(CallError::NotAClient),
+            false => self.say(call, |said| said.end(Ending::HalfClose)),
+        }
+    }
+
+    /// Says the headers of an answer, once, before its messages (server).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn answer_headers(&mut self, call: CallId, metadata: Bytes) -> Result<(), CallError> {
+        self.check_serves(call)?;
+        self.say(call, |said| said.say_headers(metadata))
+    }
+
+    /// Ends a call with a gRPC status and trailing metadata, behind what was said before (server).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn answer_end(&mut self, call: CallId, code: u16, metadata: Bytes) -> Result<(), CallError> {
+        self.check_serves(call)?;
+        self.say(call, |said| said.end(Ending::Trailers { code, block: metadata }))
+    }
+
+    /// Ends a call at once, in both directions; the peer sees the gRPC status `code`. No event follows.
+    pub fn cancel(&mut self, call: CallId, code: u16) {
+        if let Some(session) = self.session_mut(call.session) {
+            session.cancel(call.number, code);
+        }
+    }
+
+    fn say(
+        &mut self,
+        call: CallId,
+        what: impl FnOnce(&mut Call) -> Result<(), CallError>,
+    ) -> Result<(), CallError> {
+        self.session_mut(call.session).ok_or(CallError::Ended)?.say(call.number, what)
+    }
+
+    fn check_serves(&self, call: CallId) -> Result<(), CallError> {
+        self.session(call.session).ok_or(CallError::Ended)?.check_serves()
+    }
+
+    /// What has happened next, if anything has. Never waits. A busy session may have an event each time: a host that has other things to do takes a
+    /// number of them at once.
+    pub fn poll(&mut self) -> Option<Event> {
+        if self.origin.is_elsewhere() {
+            return None;
+        }
+        if self.events.is_empty() {
+            self.turn();
+        }
+        self.events.pop_front()
+    }
+
+    /// Waits for what happens next, for so long at most: looks at the rings while that is worth it, and sleeps. `None` also when another thread
+    /// has called since the last wait.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&mut self, most: Option<Duration>) -> io::Result<Option<Event>> {
+        self.check_process()?;
+        let until_ns = most.map(|most| now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64));
+        loop {
+            // Before events: there may be no end of them.
+            if std::mem::take(&mut self.is_called) {
+                return Ok(None);
+            }
+            if let Some(event) = self.poll() {
+                return Ok(Some(event));
+            }
+            let now = now_ns();
+            if self.is_called {
+                continue;
+            }
+            if until_ns.is_some_and(|until_ns| until_ns <= now) {
+                return Ok(None);
+            }
+            if self.looks(now) {
+                continue;
+            }
+            let due_ns = self.timers.first_ns().into_iter().chain(until_ns).min();
+            self.ask_kernel(due_ns.map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now))))?;
+        }
+    }
+
+    /// Before the host sleeps on [`fd`](EventLoop::fd), for [`timeout`](EventLoop::timeout) at most: all sessions are put to sleep. `false`: there is
+    /// something, or another thread has called, so [`poll`](EventLoop::poll) is to be called instead.
+    pub fn arm(&mut self) -> bool {
+        if self.origin.is_elsewhere() {
+            return true;
+        }
+        if self.events.is_empty() {
+            self.turn();
+        }
+        if !self.events.is_empty() || std::mem::take(&mut self.is_called) {
+            return false;
+        }
+        let mut all_sleep = true;
+        self.slots
+            .listed_sessions(|session| all_sleep = all_sleep && (!session.is_awake() || session.sleeps()));
+        all_sleep
+    }
+
+    /// How long the host may sleep; `None`: until the descriptor has something.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timers.first_ns().map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns())))
+    }
+
+    /// A child of `fork` has no part in its parent's loop.
+    fn check_process(&self) -> io::Result<()> {
+        match self.origin.is_elsewhere() {
+            false => Ok(()),
+            true => Err(io::Error::other(
+                "this process was forked from the one that made the loop; make another in the child",
+            )),
+        }
+    }
+
+    fn handshake_end_ns(&self) -> u64 {
+        let most = self.config.handshake_timeout.as_nanos().min(u64::MAX.into()) as u64;
+        now_ns().saturating_add(most)
+    }
+
+    fn session(&self, id: SessionId) -> Option<&Session> {
+        self.slots.session(id).filter(|_| !self.origin.is_elsewhere())
+    }
+
+    /// A session that something is done with: it is looked at in the next turn.
+    fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.session(id)?;
+        self.slots.list(id);
+        self.slots.session_mut(id)
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        if self.origin.is_elsewhere() {
+            // Sessions and sockets are the parent's: nothing is said on them, and no file is removed.
+            std::mem::forget((std::mem::take(&mut self.slots), std::mem::take(&mut self.listeners)));
+        }
+    }
+}
+
+impl AsFd for EventLoop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}

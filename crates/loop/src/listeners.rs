@@ -1,0 +1,103 @@
+//! Where clients come to.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use tollfree_host::{Ledger, Quotas, Silent};
+use tollfree_rendezvous::{Address, BindError, Rendezvous};
+
+use crate::poller::{Poller, Source};
+use crate::{ListenerId, SessionId};
+
+/// One of them.
+#[derive(Debug)]
+struct Listening {
+    rendezvous: Rendezvous,
+    ledger: Arc<Ledger>,
+    silent: Silent<SessionId>,
+    /// The last attempt to accept has failed, and the application knows.
+    fails: bool,
+}
+
+/// What a look for a client came to.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    /// One has come, and is counted there.
+    Client(UnixStream, Arc<Ledger>),
+    Nobody,
+    /// Out of descriptors or memory, most likely. The application is to be told, where it does not know.
+    Failed(Option<io::Error>),
+}
+
+/// All of a loop's. A number is never given twice.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners(Vec<Option<Listening>>);
+
+impl Listeners {
+    /// Listens at an address.
+    pub(crate) fn add(
+        &mut self,
+        address: &Address,
+        quotas: &Quotas,
+        poller: &Poller,
+    ) -> Result<ListenerId, BindError> {
+        let io = |source| BindError::Io { address: address.to_string(), source };
+        let rendezvous = Rendezvous::bind(address)?;
+        rendezvous.listener().set_nonblocking(true).map_err(io)?;
+        let idx = self.0.len() as u32;
+        poller.watch_reads(rendezvous.listener(), Source::Listener(idx)).map_err(io)?;
+        let (ledger, silent) = (Ledger::new(quotas), Silent::default());
+        self.0.push(Some(Listening { rendezvous, ledger, silent, fails: false }));
+        Ok(ListenerId(idx))
+    }
+
+    fn get_mut(&mut self, idx: u32) -> Option<&mut Listening> {
+        self.0.get_mut(idx as usize)?.as_mut()
+    }
+
+    /// Removes one, and its socket. Clients that may have said nothing yet.
+    pub(crate) fn remove(&mut self, listener: ListenerId, poller: &Poller) -> Vec<SessionId> {
+        let Some(listening) = self.0.get_mut(listener.0 as usize).and_then(Option::take) else {
+            return Vec::new();
+        };
+        poller.forget(listening.rendezvous.listener());
+        listening.silent.clients().copied().collect()
+    }
+
+    pub(crate) fn accept(&mut self, idx: u32) -> Accepted {
+        let Some(listening) = self.get_mut(idx) else { return Accepted::Nobody };
+        match listening.rendezvous.listener().accept() {
+            Ok((socket, _)) => {
+                listening.fails = false;
+                Accepted::Client(socket, listening.ledger.clone())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::Nobody,
+            Err(error) => Accepted::Failed((!std::mem::replace(&mut listening.fails, true)).then_some(error)),
+        }
+    }
+
+    /// Looks for no clients until [`resume`](Listeners::resume): they wait in the backlog.
+    pub(crate) fn pause(&mut self, idx: u32, poller: &Poller) {
+        if let Some(listening) = self.get_mut(idx) {
+            poller.forget(listening.rendezvous.listener());
+        }
+    }
+
+    pub(crate) fn resume(&mut self, idx: u32, poller: &Poller) {
+        if let Some(listening) = self.get_mut(idx) {
+            let _ = poller.watch_reads(listening.rendezvous.listener(), Source::Listener(idx));
+        }
+    }
+
+    /// A client of a process has come. Where too many say nothing, the one that is to make place for it.
+    pub(crate) fn came(
+        &mut self,
+        listener: ListenerId,
+        pid: i32,
+        client: SessionId,
+        is_silent: impl Fn(&SessionId) -> bool,
+    ) -> Option<SessionId> {
+        self.get_mut(listener.0)?.silent.add(pid, client, is_silent)
+    }
+}
