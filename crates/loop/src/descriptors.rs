@@ -55,6 +55,17 @@ impl Descriptors {
         Descriptors { peer, socket, beside, identity: attached.identity }
     }
 
+    /// Has none watched any more: a child of `fork` may hold copies, and the kernel would go on to tell of these.
+    pub(crate) fn forget(&self, poller: &Poller) {
+        poller.forget(&self.socket);
+        if let Some(doorbell) = &self.beside.doorbell {
+            poller.forget(doorbell);
+        }
+        if let Some(death) = &self.beside.death {
+            poller.forget(death);
+        }
+    }
+
     /// For the connection.
     pub(crate) fn io(&mut self) -> OnSocket<'_, UnixStream> {
         self.peer.on(&self.socket)

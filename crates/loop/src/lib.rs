@@ -186,7 +186,7 @@ pub enum Event {
         /// Why, as it was told.
         error: HandshakeError,
     },
-    /// No client can be accepted, for want of descriptors or memory most likely. They wait; sessions go on. Told once, until a client was accepted
+    /// No client can be accepted, for want of descriptors or memory most likely. Clients wait; sessions go on. Told once, until a client was accepted
     /// again.
     NotAccepted {
         /// Where.

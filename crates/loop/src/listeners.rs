@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use tollfree_host::{Ledger, Quotas, Silent};
+use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
 use tollfree_rendezvous::{Address, BindError, Rendezvous};
 
 use crate::poller::{Poller, Source};
@@ -67,7 +68,12 @@ impl Listeners {
 
     pub(crate) fn accept(&mut self, idx: u32) -> Accepted {
         let Some(listening) = self.get_mut(idx) else { return Accepted::Nobody };
-        match listening.rendezvous.listener().accept() {
+        let accepted = match closing_count() < CLOSING_COUNT_MAX {
+            true => listening.rendezvous.listener().accept(),
+            // Newcomers may bring more of what nobody can close.
+            false => Err(io::Error::other("too many descriptors that clients passed can't be closed")),
+        };
+        match accepted {
             Ok((socket, _)) => {
                 listening.fails = false;
                 Accepted::Client(socket, listening.ledger.clone())

@@ -19,6 +19,8 @@ use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, SessionId, Status};
 
 /// Reads of the socket for one event at most: a peer may ring without end.
 const HEAR_COUNT: usize = 64;
+/// Times that what a peer has left is received, each up to a bound: no longer than a full ring. It may not be dead, and go on writing.
+const LEFT_ROUNDS: usize = 64;
 /// What the peer of a call that is over is told, should it still say something.
 const CANCELLED: u16 = 1;
 
@@ -134,7 +136,11 @@ impl Session {
     /// The peer is gone: what it had published still counts.
     pub(crate) fn died(&mut self) {
         self.wakes();
-        while self.connection.receive_all(&mut self.descriptors.io()) > 0 {}
+        for _ in 0..LEFT_ROUNDS {
+            if self.connection.receive_all(&mut self.descriptors.io()) == 0 {
+                break;
+            }
+        }
         if self.connection.hung_up() {
             counts::peer_died();
         }
@@ -408,9 +414,12 @@ impl Session {
             // How it has ended comes to be read.
             return;
         }
+        let is_open = self.calls.get_mut(number).is_some_and(|call| call.id().is_some());
         self.cancel(number, crate::INTERNAL);
-        let unprocessed = matches!(error, EmitError::Closed(_) | EmitError::Draining);
-        let code = if unprocessed { crate::UNAVAILABLE } else { crate::INTERNAL };
+        let is_over = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+        let code = if is_over { crate::UNAVAILABLE } else { crate::INTERNAL };
+        // Of a call that was opened, the server may have seen something.
+        let unprocessed = is_over && !is_open;
         let status = Status { unprocessed, ..Status::here(code, &error.to_string()) };
         events.push_back(Event::Ended { call: self.event_of(number), status });
     }

@@ -50,6 +50,7 @@ impl EventLoop {
             let due_ns = session.timeout(now);
             return self.timers.set(Timer::Session(id), due_ns);
         };
+        session.descriptors().forget(&self.poller);
         self.timers.set(Timer::Session(id), None);
         self.slots.free(id);
         self.events.push_back(Event::Closed { session: id, reason });

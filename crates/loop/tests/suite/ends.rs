@@ -315,3 +315,21 @@ fn sessions_that_end_in_the_middle_leave_nothing() {
     }
     assert_eq!(descriptors(), before);
 }
+
+/// Only a call of which nothing was sent may be made elsewhere without a doubt.
+#[test]
+fn a_call_whose_message_is_half_sent_is_not_called_unprocessed() {
+    let mut both = Both::new(LoopConfig::default());
+    let start = CallStart { message: Some(Message::from(Bytes::from(vec![1; 1_000_000]))), ..unary("") };
+    let call = both.events.call(both.client, start).unwrap();
+    while !matches!(next(&mut both.events), Event::Call { .. }) {}
+    both.events.close(both.server);
+    let status = loop {
+        if let Event::Ended { call: ended, status } = next(&mut both.events)
+            && ended == call
+        {
+            break status;
+        }
+    };
+    assert_eq!((status.code, status.unprocessed), (14, false));
+}

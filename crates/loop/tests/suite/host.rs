@@ -228,3 +228,24 @@ fn out_of_descriptors_clients_wait_and_the_application_is_told_once() {
         while !matches!(next(&mut server), Event::Accepted { .. }) {}
     });
 }
+
+/// A child of `fork` holds copies of what the loop watched: the loop hears no more of sessions that have ended.
+#[test]
+fn sessions_that_have_ended_wake_nobody_though_a_child_holds_copies() {
+    alone!();
+    let mut both = Both::new(LoopConfig::default());
+    let child = fork(|| {
+        std::thread::sleep(LONG);
+        0
+    });
+    both.events.close(both.client);
+    let mut closed = 0;
+    while closed < 2 {
+        closed += usize::from(matches!(next(&mut both.events), Event::Closed { .. }));
+    }
+    let before = thread_time();
+    assert!(both.events.wait(Some(Duration::from_millis(300))).unwrap().is_none());
+    let took = thread_time() - before;
+    assert!(took < Duration::from_millis(30), "{took:?}");
+    drop(child);
+}
