@@ -35,9 +35,11 @@ type areas struct {
 	refused    bool
 }
 
+func newAreas(l *link) areas { return areas{link: l} }
+
 // given takes a descriptor that has come on the socket.
 func (a *areas) given(fd int) {
-	if len(a.came) >= areasMax || a.link.isOver.Load() {
+	if len(a.came) >= areasMax || a.link.life.over() {
 		if fd >= 0 {
 			region.CloseGiven(fd)
 		}
@@ -180,18 +182,18 @@ func (a *areas) begin(n, want int) (record, chunk ring.Place, at wire.AreaRange,
 		return record, chunk, at, false
 	}
 	length := min(want, len(own.region.Memory())/wire.AreaChunkShare)
-	offset, free := own.room(length, a.link.sender.Seen())
+	offset, free := own.room(length, a.link.rings.sender.Seen())
 	if !free {
-		if offset, free = own.room(length, a.link.sender.Consumed()); !free {
+		if offset, free = own.room(length, a.link.rings.sender.Consumed()); !free {
 			return record, chunk, at, false
 		}
 	}
-	record, ok = a.link.sender.Begin(n)
+	record, ok = a.link.rings.sender.Begin(n)
 	if !ok {
 		return record, chunk, at, false
 	}
 	own.used = time.Now()
-	own.chunks = append(own.chunks, placed{offset, length, a.link.sender.Staged()})
+	own.chunks = append(own.chunks, placed{offset, length, a.link.rings.sender.Staged()})
 	own.next = (offset + length + wire.LineLen - 1) &^ (wire.LineLen - 1)
 	chunk = ring.PlaceOf(own.region.Memory()[offset : offset+length])
 	return record, chunk, wire.AreaRange{Area: own.index, Offset: uint64(offset)}, true
@@ -229,10 +231,10 @@ func (a *areas) drop(own *ownArea, keep time.Duration) {
 	l := a.link
 	l.mu.Lock()
 	defer l.unlock()
-	if a.own != own || l.isOver.Load() {
+	if a.own != own || l.life.over() {
 		return
 	}
-	if left := keep - time.Since(own.used); left > 0 || !own.accepted || own.chunks != nil && !own.empty(l.sender.Consumed()) {
+	if left := keep - time.Since(own.used); left > 0 || !own.accepted || own.chunks != nil && !own.empty(l.rings.sender.Consumed()) {
 		own.idle.Reset(max(left, keep/2))
 		return
 	}

@@ -240,18 +240,19 @@ func linked(b *testing.B, handler call.Handler) (c *client, server *link) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server = newLink(wire.Server, <-welcomed, &config)
-	server.taken = func(calls []*serverCall, _ int) bool {
+	serve := func(calls []*serverCall, _ int) bool {
 		for _, c := range calls {
 			handler(c)
 			c.release()
 		}
 		return false
 	}
-	c = &client{link: newLink(wire.Client, met, &config)}
+	accepted := <-welcomed
+	server = newLink(wire.Server, accepted, accepted.peerAt(address), &config, host{parent: context.Background(), serve: serve})
+	c = &client{newLink(wire.Client, met, met.peerAt(address), &config, host{})}
 	b.Cleanup(func() {
 		for _, l := range []*link{c.link, server} {
-			(&meeting{conn: l.conn, own: l.own, peer: l.peer}).close()
+			(&meeting{conn: l.conn, own: l.rings.own, peer: l.rings.peer}).close()
 		}
 	})
 	return c, server

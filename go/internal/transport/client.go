@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +19,6 @@ import (
 // client is a session as its client sees it.
 type client struct {
 	link *link
-	peer call.Peer
 }
 
 // Dial connects to the server at an address and makes a session.
@@ -63,8 +61,7 @@ func Dial(ctx context.Context, address string, config Config) (call.Client, erro
 		return nil, fail(contextOr(ctx, codes.Unavailable), ctx.Err())
 	}
 	conn.SetDeadline(time.Time{})
-	c := &client{link: newLink(wire.Client, met, &config)}
-	c.peer = c.link.peerOf(where.String())
+	c := &client{newLink(wire.Client, met, met.peerAt(where.String()), &config, host{})}
 	go c.link.run()
 	return c, nil
 }
@@ -83,25 +80,15 @@ func contextOr(ctx context.Context, code codes.Code) codes.Code {
 	return code
 }
 
-func (l *link) peerOf(address string) call.Peer {
-	return call.Peer{Address: address, PID: l.conn.PID(), UID: l.conn.UID(), GID: l.conn.GID(), Agent: l.said.Text}
-}
-
-func (c *client) Peer() call.Peer           { return c.peer }
+func (c *client) Peer() call.Peer           { return c.link.peer }
 func (c *client) Load() (uint32, bool)      { return c.link.load() }
-func (c *client) Draining() <-chan struct{} { return c.link.draining }
-func (c *client) Done() <-chan struct{}     { return c.link.done }
+func (c *client) Draining() <-chan struct{} { return c.link.life.draining }
+func (c *client) Done() <-chan struct{}     { return c.link.life.done }
 
-func (c *client) Err() error {
-	c.link.mu.Lock()
-	defer c.link.mu.Unlock()
-	return c.link.err
-}
+func (c *client) Err() error { return c.link.reason() }
 
 func (c *client) Close() error {
-	c.link.mu.Lock()
-	c.link.end(&session.Closed{Text: "the client has closed the session"}, true)
-	c.link.unlock()
+	c.link.close("the client has closed the session")
 	return nil
 }
 
@@ -132,11 +119,7 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 		free()
 		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
 	}
-	cc := &clientCall{link: l, closed: start.Last, messageLenMax: start.MessageLenMax}
-	if cc.messageLenMax == 0 {
-		cc.messageLenMax = l.config.MessageLenMax
-	}
-	cc.SetOwner(cc)
+	cc := newClientCall(l, start)
 	l.mu.Lock()
 	err = l.session.CheckOpening(opening, l.RecordLenMax())
 	if err == nil {
@@ -158,8 +141,8 @@ func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Openi
 	var refused error
 	tryOpen := func() bool {
 		switch {
-		case l.isOver.Load():
-			refused = status.Error(codes.Unavailable, overText(l.err))
+		case l.life.over():
+			refused = status.Error(codes.Unavailable, overText(l.life.reason()))
 			return true
 		case l.session.Draining():
 			refused = status.Error(codes.Unavailable, "the server drains, and takes no more calls")
@@ -171,19 +154,19 @@ func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Openi
 		return l.session.Open(l, &cc.Stream, opening, start.Message.Data, start.Message.Compressed, true, start.Last)
 	}
 	// A later call waits behind earlier ones.
-	if len(l.starters) == 0 && tryOpen() {
+	if l.starters.none() && tryOpen() {
 		return refused
 	}
 	self, opened := &cc.receiving, false
-	l.starters = append(l.starters, self)
+	l.starters.join(self)
 	l.await(ctx, self, func() bool {
-		if l.starters[0] == self || l.isOver.Load() || l.session.Draining() {
+		if l.starters.isFirst(self) || l.life.over() || l.session.Draining() {
 			opened = tryOpen()
-			l.startersLackRoom = !opened && l.session.MayOpen()
+			l.starters.tried(!opened && l.session.MayOpen())
 		}
 		return opened
 	})
-	l.starters = slices.DeleteFunc(l.starters, func(s *sleeper) bool { return s == self })
+	l.starters.leave(self)
 	if !opened {
 		return status.FromContextError(ctx.Err()).Err()
 	}

@@ -30,10 +30,19 @@ type clientCall struct {
 	timer *time.Timer
 }
 
+func newClientCall(l *link, start *call.Start) *clientCall {
+	c := &clientCall{link: l, closed: start.Last, messageLenMax: start.MessageLenMax}
+	if c.messageLenMax == 0 {
+		c.messageLenMax = l.config.MessageLenMax
+	}
+	c.SetOwner(c)
+	return c
+}
+
 // News wakes reader and sender. The lock is held.
 func (c *clientCall) News() {
-	c.receiving.rouse(c.link)
-	c.sending.rouse(c.link)
+	c.link.reading.rouse(&c.receiving)
+	c.link.reading.rouse(&c.sending)
 }
 
 // watch has the call end with its context, or at its deadline where the context has not the same.
@@ -184,7 +193,7 @@ func (c *clientCall) Outcome() call.Outcome {
 	l.mu.Lock()
 	l.await(context.Background(), &c.receiving, func() bool { return c.End().Kind != session.NotEnded })
 	c.unwatch()
-	end, ending, over := c.End(), c.ending, l.err
+	end, ending, over := c.End(), c.ending, l.life.reason()
 	l.unlock()
 	if ending != nil {
 		return call.Outcome{Status: ending}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/region"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
@@ -209,6 +210,11 @@ func welcome(conn *rendezvous.Conn, config *Config, busy func() *wire.Refusal) (
 	}
 	m.own.Sent()
 	return m, nil
+}
+
+// peerAt is who is at the other end of a session made at an address.
+func (m *meeting) peerAt(address string) call.Peer {
+	return call.Peer{Address: address, PID: m.conn.PID(), UID: m.conn.UID(), GID: m.conn.GID(), Agent: m.said.Text}
 }
 
 // clockShift is what is added to the peer's times to make them this side's; spec/wire.md, section 14.

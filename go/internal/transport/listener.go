@@ -14,7 +14,6 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
-	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -88,6 +87,9 @@ func (l *listener) Serve(service call.Service) error {
 	}
 }
 
+// serverCloses is what clients are told of a session that a server closes.
+const serverCloses = "the server has closed the session"
+
 // meet makes the handshake with a client, and serves its session.
 func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	peer, err := rendezvous.NewConn(conn)
@@ -107,18 +109,20 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 		return
 	}
 	peer.SetDeadline(time.Time{})
-	link := newLink(wire.Server, met, &l.config)
-	link.address = l.address.String()
-	link.taken = func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) }
-	link.ended = func() { l.forget(link) }
+	from := met.peerAt(l.address.String())
+	host := host{
+		parent: context.Background(), ended: l.forget,
+		serve: func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) },
+	}
 	if service.Session != nil {
-		parent, over := service.Session(context.Background(), link.peerOf(link.address))
-		link.parent = parent
-		link.ended = func() {
+		parent, over := service.Session(context.Background(), from)
+		host.parent = parent
+		host.ended = func(link *link) {
 			l.forget(link)
 			over()
 		}
 	}
+	link := newLink(wire.Server, met, from, &l.config, host)
 	l.mu.Lock()
 	l.links[link] = true
 	closing, draining := l.closing, l.draining
@@ -127,7 +131,7 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	case draining:
 		link.drain()
 	case closing:
-		link.close()
+		link.close(serverCloses)
 	}
 	l.load.join(link)
 	link.run()
@@ -180,7 +184,7 @@ func (l *listener) take(calls []*serverCall, loop int, service *call.Service) (e
 		}
 		l.load.add(1)
 		if loop != 0 && service.Inline != nil && service.Inline(c.Method()) {
-			c.receiving.loop, c.sending.loop = loop, loop
+			c.runOn(loop)
 			l.serve(c, service)
 			continue
 		}
@@ -214,18 +218,6 @@ func (l *listener) stop(drain bool) []*link {
 	return links
 }
 
-func (l *link) drain() {
-	l.mu.Lock()
-	l.session.Drain()
-	l.unlock()
-}
-
-func (l *link) close() {
-	l.mu.Lock()
-	l.end(&session.Closed{Text: "the server has closed the session"}, true)
-	l.unlock()
-}
-
 // Drain takes no new sessions and calls, and waits for those there are.
 func (l *listener) Drain(ctx context.Context) error {
 	for _, link := range l.stop(true) {
@@ -249,7 +241,7 @@ func (l *listener) Drain(ctx context.Context) error {
 func (l *listener) Close() error {
 	l.door.clear()
 	for _, link := range l.stop(false) {
-		link.close()
+		link.close(serverCloses)
 	}
 	l.parts.Wait()
 	l.workers.close()

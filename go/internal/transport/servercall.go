@@ -35,11 +35,17 @@ func newServerCall(l *link) *serverCall {
 
 // News wakes reader and sender, and cancels the context of a call that has ended. The lock is held.
 func (c *serverCall) News() {
-	c.receiving.rouse(c.link)
-	c.sending.rouse(c.link)
+	c.link.reading.rouse(&c.receiving)
+	c.link.reading.rouse(&c.sending)
 	if c.cancel != nil && c.End().Kind != session.NotEnded {
 		c.cancel()
 	}
+}
+
+// runOn says that the call's handler runs on the link's goroutine of a number.
+func (c *serverCall) runOn(loop int) {
+	c.receiving.runOn(loop)
+	c.sending.runOn(loop)
 }
 
 // begin gives a call its deadline; false: that has passed, and the call is answered.
@@ -54,7 +60,7 @@ func (c *serverCall) begin() bool {
 		c.abort(statusOfContext(true))
 		return false
 	}
-	c.ctx, c.cancel = context.WithTimeout(c.link.parent, left)
+	c.ctx, c.cancel = context.WithTimeout(c.link.host.parent, left)
 	if c.End().Kind != session.NotEnded {
 		c.cancel()
 		return true
@@ -92,7 +98,7 @@ func (c *serverCall) Context() context.Context {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancel(c.link.parent)
+		c.ctx, c.cancel = context.WithCancel(c.link.host.parent)
 		if c.finished || c.End().Kind != session.NotEnded {
 			c.cancel()
 		}
@@ -101,7 +107,7 @@ func (c *serverCall) Context() context.Context {
 }
 
 func (c *serverCall) Method() string  { return c.Path() }
-func (c *serverCall) Peer() call.Peer { return c.link.peerOf(c.link.address) }
+func (c *serverCall) Peer() call.Peer { return c.link.peer }
 
 // Header are the request's, with what the protocol says otherwise (spec/wire.md, section 19) put back.
 func (c *serverCall) Header() metadata.MD {
@@ -145,7 +151,7 @@ func (c *serverCall) recvError() error {
 	case c.HalfClosed():
 		return io.EOF
 	case end.Kind == session.EndSession:
-		return status.Error(codes.Unavailable, overText(c.link.err))
+		return status.Error(codes.Unavailable, overText(c.link.life.reason()))
 	case end.Kind == session.EndCancelled && end.Code == uint16(codes.DeadlineExceeded):
 		return statusOfContext(true).Err()
 	case end.Kind == session.EndCancelled:
@@ -163,7 +169,7 @@ func (c *serverCall) sendError() error {
 	case session.NotEnded, session.EndSaid:
 		return status.Error(codes.Internal, "the call has been finished: nothing more can be sent")
 	case session.EndSession:
-		return status.Error(codes.Unavailable, overText(c.link.err))
+		return status.Error(codes.Unavailable, overText(c.link.life.reason()))
 	}
 	return status.Error(codes.Canceled, "the client has cancelled the call")
 }
