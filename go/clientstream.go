@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	"github.com/tollfree/tollfree/go/internal/call"
 )
 
 // newStream begins a call with streams, beneath the interceptors.
@@ -50,35 +48,13 @@ type clientStream struct {
 	mu        sync.Mutex
 	changed   sync.Cond
 	attempt   *attempt // nil before the first
-	ops       []sendOp // what to send again in another attempt
-	opBytes   int
-	committed bool // there is no other attempt
+	log       sendLog
 	answered  bool // the attempt has its header
 	receiving bool
 	replaying bool // another goroutine sends ops
 	finished  bool
 	err       error // of the finished call; io.EOF where it is OK
 	unwatch   []func() bool
-}
-
-// A sendOp is a message, or the end of them.
-type sendOp struct {
-	message *call.Message // nil: the end alone
-	last    bool
-}
-
-func (op sendOp) ref() *call.Message {
-	if op.message == nil {
-		return nil
-	}
-	op.message.Data.Ref()
-	return &call.Message{Data: op.message.Data, Compressed: op.message.Compressed}
-}
-
-func (op sendOp) free() {
-	if op.message != nil {
-		op.message.Data.Free()
-	}
 }
 
 // watch has the call finish with its context and its client, also where nobody receives.
@@ -100,12 +76,8 @@ func (cs *clientStream) watch() {
 func (cs *clientStream) beginLocked(transparent bool) error {
 	for {
 		a := new(attempt)
-		var first *call.Message
-		var end bool
-		if len(cs.ops) > 0 {
-			first, end = cs.ops[0].ref(), cs.ops[0].last
-		}
-		moved, err := cs.request.begin(a, transparent, first, end)
+		first := cs.log.first()
+		moved, err := cs.request.begin(a, transparent, first.message, first.last)
 		if err == nil {
 			cs.attempt = a
 			cs.replayLocked(a)
@@ -121,12 +93,9 @@ func (cs *clientStream) beginLocked(transparent bool) error {
 // replayLocked sends again what the server has not got with the call's beginning. That may wait for the server, which may wait
 // for the receiver: so it has a goroutine of its own, and the sender waits for it.
 func (cs *clientStream) replayLocked(a *attempt) {
-	if len(cs.ops) < 2 {
+	ops := cs.log.rest()
+	if len(ops) == 0 {
 		return
-	}
-	ops := make([]sendOp, 0, len(cs.ops)-1)
-	for _, op := range cs.ops[1:] {
-		ops = append(ops, sendOp{message: op.ref(), last: op.last})
 	}
 	cs.replaying = true
 	go func() {
@@ -146,26 +115,6 @@ func (cs *clientStream) replayLocked(a *attempt) {
 		cs.changed.Broadcast()
 		cs.mu.Unlock()
 	}()
-}
-
-// keepLocked keeps op for another attempt, unless that is out of the question. It takes a reference of its own.
-func (cs *clientStream) keepLocked(op sendOp, size int) {
-	if cs.committed {
-		return
-	}
-	if cs.opBytes += size; cs.opBytes > cs.request.info.retryBuffer {
-		cs.commitLocked()
-		return
-	}
-	cs.ops = append(cs.ops, sendOp{message: op.ref(), last: op.last})
-}
-
-func (cs *clientStream) commitLocked() {
-	cs.committed = true
-	for _, op := range cs.ops {
-		op.free()
-	}
-	cs.ops = nil
 }
 
 func (cs *clientStream) SendMsg(m any) error {
@@ -215,14 +164,13 @@ func (cs *clientStream) send(op sendOp, size int) (*attempt, error) {
 		op.free()
 		return nil, io.EOF
 	}
-	cs.keepLocked(op, size)
+	kept := cs.log.keep(op, size, cs.request.info.retryBuffer)
 	if cs.attempt == nil {
 		defer cs.mu.Unlock()
-		if len(cs.ops) == 0 {
-			// It is too long to be kept: it goes out once.
-			cs.ops = []sendOp{op}
+		if !kept {
+			cs.log.keepOnce(op)
 			err := cs.beginLocked(false)
-			cs.commitLocked()
+			cs.log.commit()
 			return cs.attempt, err
 		}
 		op.free()
@@ -350,7 +298,7 @@ func (cs *clientStream) settle(a *attempt) bool {
 	defer cs.mu.Unlock()
 	if !cs.answered {
 		cs.answered = true
-		cs.commitLocked()
+		cs.log.commit()
 		cs.changed.Broadcast()
 	}
 	return true
@@ -389,7 +337,7 @@ func (cs *clientStream) another(a *attempt) {
 func (cs *clientStream) final() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.committed || cs.finished
+	return cs.log.committed || cs.finished
 }
 
 // beginAgain begins another attempt after one that has ended with last. An error is the call's.
@@ -400,7 +348,7 @@ func (cs *clientStream) beginAgain(transparent bool, last error) error {
 	for cs.replaying {
 		cs.changed.Wait() // It ends at once: its call has ended.
 	}
-	if cs.committed || cs.finished {
+	if cs.log.committed || cs.finished {
 		return last // The sender has sent more meanwhile than is kept, or somebody has ended the call.
 	}
 	return cs.beginLocked(transparent)
@@ -476,7 +424,7 @@ func (cs *clientStream) finish(err error, holding bool) error {
 		return cs.err
 	}
 	cs.finished, cs.err = true, err
-	cs.commitLocked()
+	cs.log.commit()
 	a, unwatch := cs.attempt, cs.unwatch
 	cs.changed.Broadcast()
 	cs.mu.Unlock()
@@ -541,8 +489,6 @@ func (cs *clientStream) Context() context.Context {
 	if cs.attempt == nil {
 		return cs.request.context
 	}
-	if !cs.committed {
-		cs.commitLocked()
-	}
+	cs.log.commit()
 	return peer.NewContext(cs.attempt.context, cs.attempt.session.peer)
 }

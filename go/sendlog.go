@@ -1,0 +1,78 @@
+package tollfree
+
+import "github.com/tollfree/tollfree/go/internal/call"
+
+// A sendOp is a message, or the end of them.
+type sendOp struct {
+	message *call.Message // nil: the end alone
+	last    bool
+}
+
+// ref is the same op with a reference of its own to the data.
+func (op sendOp) ref() sendOp {
+	if op.message == nil {
+		return op
+	}
+	op.message.Data.Ref()
+	return sendOp{message: &call.Message{Data: op.message.Data, Compressed: op.message.Compressed}, last: op.last}
+}
+
+func (op sendOp) free() {
+	if op.message != nil {
+		op.message.Data.Free()
+	}
+}
+
+// A sendLog keeps what a call has sent, to be sent again in another attempt, until the call is committed: then no attempt
+// follows.
+//
+// Invariants: each op has a reference to its data, which commit frees; a committed log keeps nothing, but for an op that
+// keepOnce was given. The call's lock guards all.
+type sendLog struct {
+	ops       []sendOp
+	bytes     int
+	committed bool
+}
+
+// keep keeps op with a reference of its own, and is true then. A log that gets longer than most bytes is committed instead.
+func (l *sendLog) keep(op sendOp, size, most int) bool {
+	if l.committed {
+		return false
+	}
+	if l.bytes += size; l.bytes > most {
+		l.commit()
+		return false
+	}
+	l.ops = append(l.ops, op.ref())
+	return true
+}
+
+// keepOnce takes an op that is too long to be kept, for the first attempt; commit frees it.
+func (l *sendLog) keepOnce(op sendOp) { l.ops = []sendOp{op} }
+
+// first is what an attempt begins with, and rest what follows: with references of their own.
+func (l *sendLog) first() (op sendOp) {
+	if len(l.ops) > 0 {
+		op = l.ops[0].ref()
+	}
+	return op
+}
+
+func (l *sendLog) rest() (ops []sendOp) {
+	if len(l.ops) < 2 {
+		return nil
+	}
+	ops = make([]sendOp, 0, len(l.ops)-1)
+	for _, op := range l.ops[1:] {
+		ops = append(ops, op.ref())
+	}
+	return ops
+}
+
+func (l *sendLog) commit() {
+	l.committed = true
+	for _, op := range l.ops {
+		op.free()
+	}
+	l.ops = nil
+}
