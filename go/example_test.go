@@ -44,16 +44,21 @@ func socket() (address string, remove func()) {
 	return "shm://" + filepath.Join(directory, "greeter.sock"), func() { os.RemoveAll(directory) }
 }
 
-// start serves the greeter at address, and stops it.
-func start(address string, options ...tollfree.ServerOption) (stop func()) {
-	server := tollfree.NewServer(options...)
-	pb.RegisterTestServer(server, greeter{})
+// serve has a server serve at address until stop is called: see the package's example.
+func serve(server *tollfree.Server, address string) (stop func()) {
 	listener, err := server.Listen(address)
 	if err != nil {
 		log.Fatal(err)
 	}
 	go server.ServeListener(listener)
 	return server.GracefulStop
+}
+
+// greet has a server of the greeter's serve at address until stop is called.
+func greet(address string, options ...tollfree.ServerOption) (stop func()) {
+	server := tollfree.NewServer(options...)
+	pb.RegisterTestServer(server, greeter{})
+	return serve(server, address)
 }
 
 func Example() {
@@ -85,7 +90,7 @@ func Example() {
 func ExampleClientConn_NewStream() {
 	address, remove := socket()
 	defer remove()
-	defer start(address)()
+	defer greet(address)()
 	conn, err := tollfree.NewClient(address)
 	if err != nil {
 		log.Fatal(err)
@@ -120,8 +125,8 @@ func ExampleWithEndpoint() {
 	defer remove()
 	second, remove := socket()
 	defer remove()
-	defer start(first)()
-	defer start(second)()
+	defer greet(first)()
+	defer greet(second)()
 	conn, err := tollfree.NewClient(first, tollfree.WithEndpoint(second), tollfree.WithDefaultServiceConfig(`{
 		"loadBalancingConfig": [{"round_robin": {}}],
 		"methodConfig": [{
@@ -154,7 +159,7 @@ func ExampleWithEndpoint() {
 func ExampleAuthInfo() {
 	address, remove := socket()
 	defer remove()
-	defer start(address, tollfree.UnaryInterceptor(
+	defer greet(address, tollfree.UnaryInterceptor(
 		func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			caller, _ := peer.FromContext(ctx)
 			process := caller.AuthInfo.(tollfree.AuthInfo)
@@ -176,7 +181,7 @@ func ExampleAuthInfo() {
 func ExampleUnaryOver() {
 	address, remove := socket()
 	defer remove()
-	defer start(address)()
+	defer greet(address)()
 	shared, err := tollfree.NewClient(address)
 	if err != nil {
 		log.Fatal(err)
@@ -202,12 +207,7 @@ func ExampleServer_RegisterService() {
 	defer remove()
 	server := tollfree.NewServer()
 	healthpb.RegisterHealthServer(server, health.NewServer())
-	listener, err := server.Listen(address)
-	if err != nil {
-		log.Fatal(err)
-	}
-	go server.ServeListener(listener)
-	defer server.GracefulStop()
+	defer serve(server, address)()
 	conn, err := tollfree.NewClient(address)
 	if err != nil {
 		log.Fatal(err)

@@ -3,14 +3,10 @@
 package tollfree
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +17,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/reference"
 )
 
 const (
@@ -28,30 +26,11 @@ const (
 	echoTrailing = "x-grpc-test-echo-trailing-bin"
 )
 
-// reference is the program of the Rust implementation that serves gRPC's test services, and calls them.
-func reference(t *testing.T) string {
-	path := os.Getenv("TOLLFREE_INTEROP")
-	if path == "" {
-		t.Fatal("TOLLFREE_INTEROP does not say where tollfree-interop is: run `make go`")
-	}
-	return path
-}
-
 // rustServer is a server of the Rust implementation, until the test ends.
 func rustServer(t *testing.T) (address string) {
 	t.Helper()
 	address = "shm://" + socketDirectory(t) + "/rust.sock"
-	server := exec.Command(reference(t), "serve", address)
-	server.Stderr = os.Stderr
-	input, err := server.StdinPipe()
-	wantNoError(t, err)
-	wantNoError(t, server.Start())
-	t.Cleanup(func() {
-		input.Close()
-		if err := server.Wait(); err != nil {
-			t.Errorf("the Rust server: %v", err)
-		}
-	})
+	reference.Serve(t, address)
 	return address
 }
 
@@ -374,23 +353,8 @@ func TestRustCallsGo(t *testing.T) {
 		server := NewServer()
 		grpc_testing.RegisterTestServiceServer(server, &interopService{})
 		h.serve(server, 0)
-		arguments := []string{"call", h.address(0)}
-		for _, except := range []string{
+		reference.Call(t, h.address(0), 5*time.Minute,
 			"client_compressed_unary", "server_compressed_unary", "client_compressed_streaming", "server_compressed_streaming",
-			"orca_per_rpc", "orca_oob", "concurrent_large_unary",
-		} {
-			arguments = append(arguments, "--except", except)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		var out bytes.Buffer
-		client := exec.CommandContext(ctx, reference(t), arguments...)
-		client.Stdout, client.Stderr = &out, &out
-		if err := client.Run(); err != nil {
-			t.Errorf("%v:\n%s", err, out.String())
-		}
-		if passed := strings.Count(out.String(), ": passed"); passed < 15 {
-			t.Errorf("%d cases have passed:\n%s", passed, fmt.Sprint(out.String()))
-		}
+			"orca_per_rpc", "orca_oob", "concurrent_large_unary")
 	})
 }

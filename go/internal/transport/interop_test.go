@@ -3,12 +3,10 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,36 +19,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/reference"
 )
-
-// reference is the program of the Rust implementation that serves gRPC's test services, and calls them.
-func reference(t *testing.T) string {
-	path := os.Getenv("TOLLFREE_INTEROP")
-	if path == "" {
-		t.Fatal("TOLLFREE_INTEROP does not say where tollfree-interop is: run `make go`")
-	}
-	return path
-}
 
 // rustServer is a server of the Rust implementation, until the test ends.
 func rustServer(t *testing.T) (address string) {
 	t.Helper()
 	address = newName()
-	server := exec.Command(reference(t), "serve", address)
-	server.Stderr = os.Stderr
-	input, err := server.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = input.Close()
-		if err := server.Wait(); err != nil {
-			t.Errorf("the Rust server: %v", err)
-		}
-	})
+	reference.Serve(t, address)
 	for until := time.Now().Add(testTime); ; {
 		client, err := Dial(within(t), address, Config{})
 		if err == nil {
@@ -304,25 +280,10 @@ func TestRustCallsGo(t *testing.T) {
 				}
 			}()
 			defer listener.Close()
-			arguments := []string{"call", listener.Address()}
-			for _, except := range []string{
-				"client_compressed_unary", "server_compressed_unary", "client_compressed_streaming",
-				"server_compressed_streaming", "pick_first_unary", "orca_per_rpc", "orca_oob",
-			} {
-				arguments = append(arguments, "--except", except)
-			}
-			var out bytes.Buffer
 			// One case sends and receives half a gigabyte, in a debug build.
-			ctx, cancel := context.WithTimeout(context.Background(), 10*testTime)
-			defer cancel()
-			client := exec.CommandContext(ctx, reference(t), arguments...)
-			client.Stdout, client.Stderr = &out, &out
-			if err := client.Run(); err != nil {
-				t.Errorf("%v:\n%s", err, out.String())
-			}
-			if passed := strings.Count(out.String(), ": passed"); passed < 15 {
-				t.Errorf("%d cases have passed", passed)
-			}
+			reference.Call(t, listener.Address(), 10*testTime,
+				"client_compressed_unary", "server_compressed_unary", "client_compressed_streaming", "server_compressed_streaming",
+				"pick_first_unary", "orca_per_rpc", "orca_oob")
 		})
 	}
 }

@@ -1,0 +1,67 @@
+// Package reference runs the Rust implementation in tests: its program tollfree-interop, which serves gRPC's test services and
+// calls them.
+package reference
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// passedMin is how many of gRPC's cases a client has to pass: a client that runs none succeeds, too.
+const passedMin = 15
+
+func program(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("TOLLFREE_INTEROP")
+	if path == "" {
+		t.Fatal("TOLLFREE_INTEROP does not say where tollfree-interop is: run `make go`")
+	}
+	return path
+}
+
+// Serve has the reference serve at address until the test ends. It may begin to listen after Serve has returned.
+func Serve(t testing.TB, address string) {
+	t.Helper()
+	server := exec.Command(program(t), "serve", address)
+	server.Stderr = os.Stderr
+	// The end of its input ends it.
+	input, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = input.Close()
+		if err := server.Wait(); err != nil {
+			t.Errorf("the Rust server: %v", err)
+		}
+	})
+}
+
+// Call has the reference's client run gRPC's cases, but for the named ones, against the server at address. A case that fails
+// fails the test, and so does the time limit.
+func Call(t testing.TB, address string, limit time.Duration, except ...string) {
+	t.Helper()
+	arguments := []string{"call", address}
+	for _, name := range except {
+		arguments = append(arguments, "--except", name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var out bytes.Buffer
+	client := exec.CommandContext(ctx, program(t), arguments...)
+	client.Stdout, client.Stderr = &out, &out
+	if err := client.Run(); err != nil {
+		t.Errorf("the Rust client: %v:\n%s", err, out.String())
+	}
+	if passed := strings.Count(out.String(), ": passed"); passed < passedMin {
+		t.Errorf("%d cases have passed, where at least %d have to:\n%s", passed, passedMin, out.String())
+	}
+}
