@@ -92,6 +92,8 @@ func (c *serverCall) abort(outcome *status.Status) {
 		block = nil
 	}
 	c.link.session.Abort(&c.Stream, uint16(outcome.Code()), block)
+	// The last word may have to wait for room; the handler has not.
+	c.News()
 }
 
 func (c *serverCall) Context() context.Context {
@@ -129,7 +131,7 @@ func (c *serverCall) Recv() (message call.Message, err error) {
 	var wrong *fault
 	l.await(context.Background(), &c.receiving, func() bool {
 		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
-		return got || wrong != nil || c.HalfClosed() || c.End().Kind != session.NotEnded
+		return got || wrong != nil || c.HalfClosed() || c.over()
 	})
 	if wrong != nil {
 		c.abort(status.New(wrong.code, wrong.text))
