@@ -230,6 +230,16 @@ func (a *attempt) decode(message call.Message, m any) error {
 	return nil
 }
 
+// discard frees what has come of a call that has ended, and nobody reads.
+func (a *attempt) discard() {
+	if a.call == nil {
+		return
+	}
+	for message, err := a.call.Recv(); err == nil; message, err = a.call.Recv() {
+		message.Data.Free()
+	}
+}
+
 // trailer is what came at the end; nil before.
 func (a *attempt) trailer() metadata.MD {
 	if a.call == nil {

@@ -54,6 +54,7 @@ type clientStream struct {
 	replaying bool // another goroutine sends ops
 	finished  bool
 	err       error // of the finished call; io.EOF where it is OK
+	readable  bool  // the context has finished the call, and what had come can still be received, as in grpc
 	unwatch   []func() bool
 }
 
@@ -255,6 +256,20 @@ func (cs *clientStream) receive() bool {
 	return true
 }
 
+// receiveLeft takes "receiving" in a call that is finished and readable.
+func (cs *clientStream) receiveLeft() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if !cs.readable {
+		return false
+	}
+	for cs.receiving {
+		cs.changed.Wait()
+	}
+	cs.receiving = true
+	return true
+}
+
 // heedContext finishes a call whose context is done, and is true then: nothing that comes meanwhile is to hide it.
 func (cs *clientStream) heedContext(holding bool) bool {
 	err := cs.request.context.Err()
@@ -271,17 +286,19 @@ func (cs *clientStream) release() {
 	cs.changed.Broadcast()
 }
 
-// header waits for the header, through attempts. It returns nil where the call has ended without; the call is finished then.
+// header waits for the header, through attempts. It returns nil where the call has ended without, or is finished and not readable.
 // The caller has "receiving".
 func (cs *clientStream) header() *attempt {
 	for {
 		cs.mu.Lock()
-		a, finished := cs.attempt, cs.finished
+		a, finished, readable := cs.attempt, cs.finished, cs.readable
 		cs.mu.Unlock()
-		if finished {
+		switch {
+		case readable && a.awaitHeader():
+			return a
+		case finished:
 			return nil
-		}
-		if cs.settle(a) {
+		case cs.settle(a):
 			return a
 		}
 	}
@@ -363,7 +380,7 @@ func (cs *clientStream) noMessage() error {
 }
 
 func (cs *clientStream) RecvMsg(m any) error {
-	if !cs.receive() {
+	if !cs.receive() && !cs.receiveLeft() {
 		return cs.result()
 	}
 	defer cs.release()
@@ -377,7 +394,11 @@ func (cs *clientStream) RecvMsg(m any) error {
 		if err == io.EOF {
 			err = cs.noMessage()
 		}
-		return cs.finish(err, true)
+		if finished := cs.finish(err, true); err != io.EOF {
+			return finished
+		}
+		// The server had finished the call before the context was done.
+		return err
 	}
 	if err := a.decode(message, m); err != nil {
 		return cs.finish(err, true)
@@ -423,9 +444,11 @@ func (cs *clientStream) finish(err error, holding bool) error {
 		defer cs.mu.Unlock()
 		return cs.err
 	}
-	cs.finished, cs.err = true, err
-	cs.log.commit()
 	a, unwatch := cs.attempt, cs.unwatch
+	cs.finished, cs.err = true, err
+	// The reader of a call with one answer gets the error and nothing else.
+	cs.readable = a != nil && cs.request.desc.ServerStreams && cs.request.context.Err() != nil
+	cs.log.commit()
 	cs.changed.Broadcast()
 	cs.mu.Unlock()
 	for _, stop := range unwatch {
@@ -440,8 +463,13 @@ func (cs *clientStream) finish(err error, holding bool) error {
 		for cs.receiving {
 			cs.changed.Wait() // The receiver comes back: its call has ended.
 		}
+		cs.receiving = true
 		a = cs.attempt
 		cs.mu.Unlock()
+		defer cs.release()
+	}
+	if a != nil && err != io.EOF && !cs.readable {
+		a.discard()
 	}
 	if err == io.EOF {
 		err = nil
@@ -463,7 +491,7 @@ func (cs *clientStream) Header() (metadata.MD, error) {
 		return visibleHeader(cs.attempt.header), nil
 	}
 	cs.mu.Unlock()
-	if !cs.receive() {
+	if !cs.receive() && !cs.receiveLeft() {
 		return nil, nil // RecvMsg has the error, as in grpc.
 	}
 	defer cs.release()

@@ -3,11 +3,13 @@ package tollfree
 import (
 	"context"
 	"io"
+	"net"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/tollfree/tollfree/go/internal/testproto"
@@ -109,5 +111,93 @@ func TestCancelledBeforeTheAnswer(t *testing.T) {
 			_, err = stream.CloseAndRecv()
 			wantCode(t, err, codes.Canceled)
 		}
+	})
+}
+
+// What has come before a client's own deadline, or before it cancels, can still be read: all messages, and then the status; also
+// the end of a call that the server had finished. grpc does so, which the test asks, too.
+func TestWhatCameBeforeTheEndIsRead(t *testing.T) {
+	const count = 20
+	cases := []struct {
+		name              string
+		deadline, answers bool
+		code              codes.Code
+	}{
+		{"deadline", true, false, codes.DeadlineExceeded},
+		{"cancellation", false, false, codes.Canceled},
+		{"deadline behind the end", true, true, codes.OK},
+		{"cancellation behind the end", false, true, codes.OK},
+	}
+	const answers = "answers"
+	sent := make(chan bool, 1)
+	service := &testService{server: func(in *pb.Request, stream grpc.ServerStreamingServer[pb.Reply]) error {
+		for i := range in.Count {
+			if err := stream.Send(&pb.Reply{Count: i}); err != nil {
+				return err
+			}
+		}
+		sent <- true
+		if in.Text == answers {
+			return nil
+		}
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}}
+	test := func(t *testing.T, client pb.TestClient) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				const left = 200 * time.Millisecond
+				var ctx context.Context
+				var cancel context.CancelFunc
+				if c.deadline {
+					ctx, cancel = context.WithTimeout(testContext(t), left)
+				} else {
+					ctx, cancel = context.WithCancel(testContext(t))
+					time.AfterFunc(left, cancel)
+				}
+				defer cancel()
+				request := &pb.Request{Count: count}
+				if c.answers {
+					request.Text = answers
+				}
+				finished := make(chan error, 1)
+				stream, err := client.ServerStream(ctx, request, grpc.OnFinish(func(err error) { finished <- err }))
+				wantNoError(t, err)
+				<-sent
+				<-finished
+				if header, err := stream.Header(); err != nil || header == nil {
+					t.Errorf("the header is %v, %v", header, err)
+				}
+				for i := range int32(count) {
+					reply, err := stream.Recv()
+					if err != nil || reply.Count != i {
+						t.Fatalf("message %d: %v, %v", i, reply, err)
+					}
+				}
+				for range 2 {
+					_, err = stream.Recv()
+					if c.code == codes.OK && err != io.EOF || c.code != codes.OK && status.Code(err) != c.code {
+						t.Fatalf("after all messages: %v, want %v", err, c.code)
+					}
+				}
+			})
+		}
+	}
+	t.Run("grpc", func(t *testing.T) {
+		path := socketDirectory(t) + "/grpc.sock"
+		listener, err := net.Listen("unix", path)
+		wantNoError(t, err)
+		server := grpc.NewServer()
+		pb.RegisterTestServer(server, service)
+		go server.Serve(listener)
+		defer server.Stop()
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		wantNoError(t, err)
+		defer conn.Close()
+		test(t, pb.NewTestClient(conn))
+	})
+	overCarriers(t, func(t *testing.T, h *harness) {
+		h.newServer(0, service)
+		test(t, pb.NewTestClient(h.newConn()))
 	})
 }

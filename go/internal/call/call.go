@@ -54,7 +54,8 @@ type Peer struct {
 
 // A Client is one session as its client sees it. All methods are safe for use by several goroutines.
 type Client interface {
-	// Start begins a call; it waits while the server takes no more calls at once. The call is cancelled when ctx is done.
+	// Start begins a call; it waits while the server takes no more calls at once. The call is cancelled when ctx is done, and
+	// ends at its deadline.
 	// An error is a status; the call has not begun then.
 	Start(ctx context.Context, start *Start) (ClientCall, error)
 	Peer() Peer
@@ -76,7 +77,8 @@ type ClientCall interface {
 	CloseSend() error
 	// Header waits for the answer's headers. ok is false where the call ended without any.
 	Header() (header metadata.MD, ok bool)
-	// Recv waits for the next message. It returns io.EOF at the end, whatever the status: Outcome has it from then on.
+	// Recv waits for the next message. It returns io.EOF at the end, whatever the status: Outcome has it from then on. What had
+	// come before the end is received first, also where this side has ended the call, unless a message could not be taken.
 	Recv() (Message, error)
 	Outcome() Outcome
 	// Cancel ends the call at once, if it has not ended. Harmless afterwards.

@@ -120,7 +120,7 @@ func (s *session) end(err error) {
 	s.closed = nil
 	s.mu.Unlock()
 	for _, c := range calls {
-		c.end(call.Outcome{Status: unavailable(err.Error())}, false)
+		c.end(call.Outcome{Status: unavailable(err.Error())})
 	}
 	if closed != nil {
 		closed()
@@ -171,7 +171,7 @@ func (s *session) Start(ctx context.Context, start *call.Start) (call.ClientCall
 	s.mu.Unlock()
 	c.watch(ctx, start.Deadline)
 	if s.listener.takeRefusal() {
-		c.end(call.Outcome{Status: unavailable("the server refuses the call"), Unprocessed: true}, false)
+		c.end(call.Outcome{Status: unavailable("the server refuses the call"), Unprocessed: true})
 		s.remove(c)
 		return (*clientCall)(c), nil
 	}

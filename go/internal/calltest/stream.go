@@ -83,12 +83,12 @@ func (c *stream) watch(ctx context.Context, deadline time.Time) {
 	var unwatch []func() bool
 	if ctx.Done() != nil {
 		unwatch = append(unwatch, context.AfterFunc(ctx, func() {
-			c.end(call.Outcome{Status: status.FromContextError(ctx.Err())}, true)
+			c.end(call.Outcome{Status: status.FromContextError(ctx.Err())})
 		}))
 	}
 	if !deadline.IsZero() {
 		timer := time.AfterFunc(time.Until(deadline), func() {
-			c.end(call.Outcome{Status: status.FromContextError(context.DeadlineExceeded)}, true)
+			c.end(call.Outcome{Status: status.FromContextError(context.DeadlineExceeded)})
 		})
 		unwatch = append(unwatch, timer.Stop)
 	}
@@ -111,17 +111,14 @@ func (c *stream) stopWatching() {
 	}
 }
 
-// end ends the call if it has not ended. With drop, the client does not read what came before.
-func (c *stream) end(outcome call.Outcome, drop bool) {
+// end ends the call if it has not ended. What came before can still be read.
+func (c *stream) end(outcome call.Outcome) {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
 		return
 	}
 	c.ended, c.outcome = true, outcome
-	if drop {
-		c.replies = queue{}
-	}
 	c.changed.Broadcast()
 	c.mu.Unlock()
 	c.cancel()
@@ -162,7 +159,7 @@ func (c *stream) tooLong(m *call.Message) bool {
 		return false
 	}
 	m.Data.Free()
-	c.end(call.Outcome{Status: status.Newf(codes.ResourceExhausted, "calltest: a message of %d bytes, where %d is the most", size, c.longest)}, false)
+	c.end(call.Outcome{Status: status.Newf(codes.ResourceExhausted, "calltest: a message of %d bytes, where %d is the most", size, c.longest)})
 	return true
 }
 
@@ -223,7 +220,7 @@ func (cc *clientCall) Outcome() call.Outcome {
 }
 
 func (cc *clientCall) Cancel(code codes.Code) {
-	(*stream)(cc).end(call.Outcome{Status: status.New(code, "calltest: the client has cancelled the call")}, true)
+	(*stream)(cc).end(call.Outcome{Status: status.New(code, "calltest: the client has cancelled the call")})
 }
 
 func (sc *serverCall) Context() context.Context { return sc.context }

@@ -162,13 +162,19 @@ func (s *Session) Forget(st *Stream) {
 	}
 }
 
-// Cancel ends a call in both directions and tells the peer. A call that has ended stays as it is.
-func (s *Session) Cancel(st *Stream, code uint16) {
+// Cancel ends a call in both directions and tells the peer. What had come and was not read is dropped. A call that has ended
+// stays as it is.
+func (s *Session) Cancel(st *Stream, code uint16) { s.cancel(st, code, false) }
+
+// CancelReadable does as Cancel does, and what had come can still be read.
+func (s *Session) CancelReadable(st *Stream, code uint16) { s.cancel(st, code, true) }
+
+func (s *Session) cancel(st *Stream, code uint16, keep bool) {
 	if st.id == 0 || !st.state.Do(SaidCancel) {
 		return
 	}
 	s.pending.Push(wire.Head{Events: wire.Cancel, Stream: st.id, Code: code})
-	s.ended(st, End{Kind: EndDropped, Code: code}, false)
+	s.ended(st, End{Kind: EndDropped, Code: code}, keep)
 }
 
 // ended takes note of the end of a stream whose state has become Over. What was received before stays readable where keep

@@ -260,6 +260,43 @@ func TestACancelEndsBothSides(t *testing.T) {
 	}
 }
 
+// What a client has not read when it cancels stays readable where it wants that; the session's credit comes back at once either
+// way.
+func TestAClientReadsWhatCameBeforeItsCancel(t *testing.T) {
+	for name, keep := range map[string]bool{"readable": true, "dropped": false} {
+		t.Run(name, func(t *testing.T) {
+			client, server := pair(t)
+			st, got := open(t, client, server)
+			server.SendHeaders(got, nil)
+			for range 3 {
+				server.Send(got, data(500), false, false)
+				server.carry(t, client)
+			}
+			want := 0
+			if keep {
+				want = 3
+				client.CancelReadable(st, 4)
+			} else {
+				client.Cancel(st, 4)
+			}
+			if credit := client.recvCredit + client.owed; credit != limits().SessionWindow {
+				t.Errorf("the session's credit is %d", credit)
+			}
+			var begun []byte
+			if n := len(client.messages(t, st, &begun)); n != want {
+				t.Errorf("%d messages can be read, want %d", n, want)
+			}
+			if credit := client.recvCredit + client.owed; credit != limits().SessionWindow {
+				t.Errorf("after reading, the session's credit is %d", credit)
+			}
+			client.carry(t, server)
+			if end := got.End(); end.Kind != EndCancelled || end.Code != 4 {
+				t.Errorf("the server has %+v", end)
+			}
+		})
+	}
+}
+
 func TestAServerEndsWithinAMessage(t *testing.T) {
 	client, server := pair(t)
 	st, got := open(t, client, server)

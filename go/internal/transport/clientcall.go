@@ -84,19 +84,15 @@ func (c *clientCall) unwatch() {
 	}
 }
 
-// endWith ends the call from this side, if it has not ended.
+// endWith ends the call from this side, if it has not ended. What had come can still be read, as in grpc.
 func (c *clientCall) endWith(outcome *status.Status) {
 	c.link.mu.Lock()
-	c.endLocked(outcome)
-	c.link.unlock()
-}
-
-func (c *clientCall) endLocked(outcome *status.Status) {
-	if c.End().Kind == session.NotEnded && c.ending == nil {
+	if c.End().Kind == session.NotEnded {
 		c.ending = outcome
-		c.link.session.Cancel(&c.Stream, uint16(outcome.Code()))
+		c.link.session.CancelReadable(&c.Stream, uint16(outcome.Code()))
 		c.unwatch()
 	}
+	c.link.unlock()
 }
 
 // Send sends a message, when those before leave room for it.
@@ -179,12 +175,8 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 // spoil ends the call for a message that can't be taken, also where the server has said its last word. The caller holds the
 // lock.
 func (c *clientCall) spoil(wrong *fault) {
-	outcome := status.New(wrong.code, wrong.text)
-	if c.End().Kind == session.NotEnded {
-		c.endLocked(outcome)
-	} else {
-		c.ending = outcome
-	}
+	c.ending = status.New(wrong.code, wrong.text)
+	c.link.session.Cancel(&c.Stream, uint16(wrong.code))
 }
 
 // Outcome is how the call has ended; it waits until it has.
