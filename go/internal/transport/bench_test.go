@@ -204,7 +204,7 @@ func BenchmarkStream(b *testing.B) {
 }
 
 // linked are both ends of a session that nobody runs.
-func linked(b *testing.B, handler call.Handler) (c *client, server *link) {
+func linked(b testing.TB, handler call.Handler) (c *client, server *link) {
 	address := newName()
 	where, err := rendezvous.ParseAddress(address)
 	if err != nil {

@@ -93,7 +93,7 @@ func (l *link) handOver() {
 	l.conn.Wake()
 }
 
-// leave gives the reading role up. The caller holds the lock.
+// leave gives the reading role up. The caller holds the lock, which is given up meanwhile where calls have come.
 func (l *link) leave() {
 	for !l.life.over() {
 		if l.reading.awaited() {
@@ -104,6 +104,8 @@ func (l *link) leave() {
 			return
 		}
 		l.pass()
+		// Who leaves does not come back to it.
+		l.deliver(0)
 	}
 	l.reading.free()
 }
