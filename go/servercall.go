@@ -44,11 +44,11 @@ type serverCall struct {
 
 // newCall has the error, a status, of a call that can't be served. m is nil where nobody has registered the method.
 func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
-	received := from.Header()
+	header := from.Header()
 	c := &serverCall{server: s, call: from, method: m}
 	var ok bool
-	if c.subtype, ok = subtypeOf(first(received, headerContentType)); !ok {
-		return nil, status.Errorf(codes.Internal, "tollfree: the content type %q is not gRPC's", first(received, headerContentType))
+	if c.subtype, ok = subtypeOf(first(header, headerContentType)); !ok {
+		return nil, status.Errorf(codes.Internal, "tollfree: the content type %q is not gRPC's", first(header, headerContentType))
 	}
 	ctx := from.Context()
 	agent, known := ctx.Value(agentKey{}).([]string)
@@ -56,10 +56,11 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 		p := from.Peer()
 		ctx, agent = peer.NewContext(ctx, peerOf(p)), []string{p.Agent}
 	}
-	c.context = metadata.NewIncomingContext(ctx, visibleRequest(received, agent))
-	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(received, headerEncoding), missing: codes.Unimplemented}
+	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(header, headerEncoding), missing: codes.Unimplemented}
+	showRequest(header, agent)
+	c.context = metadata.NewIncomingContext(ctx, header)
 	if s.handler != nil {
-		c.tag(received)
+		c.tag()
 	}
 	if m == nil {
 		return c, nil
@@ -79,23 +80,20 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 	return c, nil
 }
 
-// visibleRequest is a call's header as grpc-go shows it: with what does not travel, and without what is the transport's.
-func visibleRequest(received metadata.MD, agent []string) metadata.MD {
-	md := make(metadata.MD, len(received)+3)
-	md[headerAuthority], md[headerContentType] = authorityValue, contentTypeValue
-	for name, values := range received {
-		if name != headerEncoding {
-			md[name] = values
-		}
+// showRequest makes a call's header what grpc-go shows: with what does not travel, and without what is the transport's.
+func showRequest(header metadata.MD, agent []string) {
+	delete(header, headerEncoding)
+	header[headerAuthority] = authorityValue
+	if header[headerContentType] == nil {
+		header[headerContentType] = contentTypeValue
 	}
-	if md[headerUserAgent] == nil {
-		md[headerUserAgent] = agent
+	if header[headerUserAgent] == nil {
+		header[headerUserAgent] = agent
 	}
-	return md
 }
 
 // tag tells stats handlers of the call.
-func (c *serverCall) tag(received metadata.MD) {
+func (c *serverCall) tag() {
 	h, path := c.server.handler, c.call.Method()
 	c.context = h.TagRPC(c.context, &stats.RPCTagInfo{FullMethodName: path})
 	seen, _ := metadata.FromIncomingContext(c.context)

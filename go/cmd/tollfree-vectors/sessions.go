@@ -241,7 +241,7 @@ func (s *side) hears(frame []byte) error {
 
 func pairs(block []byte) []string {
 	lines := []string{}
-	_ = wire.EachPair(block, func(name, value []byte) { lines = append(lines, fmt.Sprintf("%s: %s", name, value)) })
+	_ = wire.EachPair(block, func(name string, value []byte) { lines = append(lines, fmt.Sprintf("%s: %s", name, value)) })
 	return lines
 }
 

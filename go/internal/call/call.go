@@ -90,6 +90,7 @@ type ServerCall interface {
 	// Context has the call's deadline, and is cancelled when the client cancels, the session ends or the call is over.
 	Context() context.Context
 	Method() string
+	// Header gives a map that is the caller's, with values that nobody changes.
 	Header() metadata.MD
 	Peer() Peer
 	// Recv waits for the next message; io.EOF where the client sends no more, else a status.

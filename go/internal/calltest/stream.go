@@ -225,7 +225,7 @@ func (cc *clientCall) Cancel(code codes.Code) {
 
 func (sc *serverCall) Context() context.Context { return sc.context }
 func (sc *serverCall) Method() string           { return sc.method }
-func (sc *serverCall) Header() metadata.MD      { return sc.request }
+func (sc *serverCall) Header() metadata.MD      { return sc.request.Copy() }
 func (sc *serverCall) Peer() call.Peer          { return sc.session.Peer() }
 
 func (sc *serverCall) Recv() (call.Message, error) {

@@ -96,7 +96,7 @@ func (c *Conn) TurnOut() {
 	c.SetDeadline(time.Unix(1, 0))
 }
 
-// Wake has AwaitDoorbell return at once, now or when it is called next.
+// Wake has a Doorbell's Await return at once, now or when it is called next.
 func (c *Conn) Wake() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // Ring rings the peer. It never waits.
@@ -330,19 +330,4 @@ func (c *Conn) drain(socket int, take func(fd int)) (rung bool, err error) {
 			return true, ErrTooMany
 		}
 	}
-}
-
-// AwaitDoorbell waits until the socket has something, and drains it as Drain does, under the lock that around takes. It
-// returns without an error, too, when Wake was called.
-func (c *Conn) AwaitDoorbell(take func(fd int), around func(drain func())) (err error) {
-	waitErr := c.raw.Read(func(fd uintptr) bool {
-		var rung bool
-		around(func() { rung, err = c.drain(int(fd), take) })
-		return rung || err != nil
-	})
-	if errors.Is(waitErr, os.ErrDeadlineExceeded) {
-		_ = c.conn.SetReadDeadline(time.Time{})
-		return err
-	}
-	return errors.Join(err, waitErr)
 }

@@ -182,7 +182,7 @@ func TestOtherProtocolsAreRecognized(t *testing.T) {
 
 func TestDoorbellsAreHeardAndWaitingEnds(t *testing.T) {
 	client, server := met(t)
-	await := func() error { return server.AwaitDoorbell(func(int) {}, func(drain func()) { drain() }) }
+	await := NewDoorbell(server, func(int) {}, func(drain func()) { drain() }).Await
 	heard := make(chan error, 1)
 	go func() { heard <- await() }()
 	client.Ring()

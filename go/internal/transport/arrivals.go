@@ -4,7 +4,8 @@ import "github.com/tollfree/tollfree/go/internal/session"
 
 // arrivals are calls that have come to a server, until they are delivered.
 //
-// Invariant: a call is in fresh from collect until take, once. The link's lock guards all.
+// Invariants: a call is in fresh from collect until take, once; a reader that has collected calls delivers them before it gives the
+// reading role up, or leaves that to the goroutine it hands the role to. The link's lock guards all.
 type arrivals struct {
 	// fresh are calls that have come and were not delivered, spare is room for the next.
 	fresh, spare []*serverCall

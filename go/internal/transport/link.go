@@ -40,7 +40,9 @@ type side struct {
 	said   wire.Hello
 	shift  int64
 	peer   call.Peer
-	host   host
+	// agent is the peer's, as a header's value. Nobody changes it.
+	agent []string
+	host  host
 }
 
 // A host is what a server's listener does for its links. Clients have none.
@@ -56,7 +58,10 @@ type host struct {
 
 func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host host) *link {
 	l := &link{
-		side:  side{role: role, config: config, conn: m.conn, said: m.said, shift: m.clockShift(), peer: peer, host: host},
+		side: side{
+			role: role, config: config, conn: m.conn, said: m.said, shift: m.clockShift(), peer: peer, agent: []string{peer.Agent},
+			host: host,
+		},
 		rings: newRings(m), bell: newDoorbell(m), reading: newReadingRole(), life: newLifetime(),
 	}
 	l.room, l.areas = newRoom(l.rings.sender), newAreas(l)

@@ -49,7 +49,7 @@ func Listen(address string, config Config) (call.Listener, error) {
 	l := &listener{
 		address: where, config: config.filled(), socket: socket, links: map[*link]bool{},
 	}
-	l.door = newDoor()
+	l.workers, l.door = newWorkers(l.work), newDoor()
 	l.load.listener = l
 	return l, nil
 }
@@ -189,7 +189,7 @@ func (l *listener) take(calls []*serverCall, loop int, service *call.Service) (e
 			continue
 		}
 		elsewhere = true
-		l.workers.do(func() { l.serve(c, service) })
+		l.workers.do(job{c, service})
 	}
 	return elsewhere
 }
@@ -199,6 +199,8 @@ func (l *listener) serve(c *serverCall, service *call.Service) {
 	defer c.release()
 	service.Handler(c)
 }
+
+func (l *listener) work(j job) { l.serve(j.call, j.service) }
 
 // stop takes no new sessions. It gives those there are.
 func (l *listener) stop(drain bool) []*link {
@@ -248,10 +250,17 @@ func (l *listener) Close() error {
 	return nil
 }
 
+// A job is a call to be served.
+type job struct {
+	call    *serverCall
+	service *call.Service
+}
+
 // workers are goroutines that serve calls one after the other: a new one for each call would cost more.
 type workers struct {
+	serve  func(job)
 	mu     sync.Mutex
-	work   chan func()
+	work   chan job
 	idle   int
 	closed bool
 }
@@ -259,24 +268,25 @@ type workers struct {
 // workersIdleMax bounds the workers that wait for work.
 const workersIdleMax = 64
 
-func (w *workers) do(serve func()) {
+func newWorkers(serve func(job)) workers {
+	return workers{serve: serve, work: make(chan job, workersIdleMax)}
+}
+
+func (w *workers) do(j job) {
 	w.mu.Lock()
-	if w.work == nil {
-		w.work = make(chan func(), workersIdleMax)
-	}
 	if w.idle > 0 {
 		w.idle--
-		w.work <- serve
+		w.work <- j
 		w.mu.Unlock()
 		return
 	}
 	w.mu.Unlock()
-	go w.run(serve)
+	go w.run(j)
 }
 
-func (w *workers) run(serve func()) {
+func (w *workers) run(j job) {
 	for {
-		serve()
+		w.serve(j)
 		w.mu.Lock()
 		if w.closed || w.idle >= workersIdleMax {
 			w.mu.Unlock()
@@ -285,7 +295,7 @@ func (w *workers) run(serve func()) {
 		w.idle++
 		w.mu.Unlock()
 		var more bool
-		if serve, more = <-w.work; !more {
+		if j, more = <-w.work; !more {
 			return
 		}
 	}
@@ -297,9 +307,6 @@ func (w *workers) close() {
 	defer w.mu.Unlock()
 	if !w.closed {
 		w.closed, w.idle = true, 0
-		if w.work == nil {
-			w.work = make(chan func())
-		}
 		close(w.work)
 	}
 }

@@ -26,17 +26,17 @@ func (l *link) run() {
 // listen sleeps in the poller until the peer rings, reads while there is something to read or somebody waits, and cleans up at
 // the end. It returns early where another goroutine has taken its place.
 func (l *link) listen(loop int) {
-	around := func(drain func()) {
+	bell := rendezvous.NewDoorbell(l.conn, l.areas.given, func(drain func()) {
 		l.mu.Lock()
 		drain()
 		l.mu.Unlock()
-	}
+	})
 	// Nobody has said yet that nobody looks.
 	if !l.serve(loop) {
 		return
 	}
 	for !l.life.over() {
-		err := l.conn.AwaitDoorbell(l.areas.given, around)
+		err := bell.Await()
 		if err == nil && l.areas.tooMany.Load() {
 			err = rendezvous.ErrTooMany
 		}

@@ -18,12 +18,18 @@ type readingRole struct {
 	loop int
 	// sleepers counts callers that sleep until somebody rouses them.
 	sleepers int
+	// spare are channels that no sleeper uses.
+	spare []chan struct{}
 	// roused says that a reader has woken others, who want its processor.
 	roused bool
 }
 
-// firstLoop is the number of a link's first goroutine.
-const firstLoop = 1
+const (
+	// firstLoop is the number of a link's first goroutine.
+	firstLoop = 1
+	// sparesMax bounds the channels that are kept for sleepers.
+	sparesMax = 64
+)
 
 func newReadingRole() readingRole { return readingRole{looker: newLooker(), loop: firstLoop} }
 
@@ -75,13 +81,22 @@ type sleeper struct {
 // runOn says on which of the link's goroutines the sleeper runs.
 func (s *sleeper) runOn(loop int) { s.loop = loop }
 
-// begin notes that a sleeper is about to sleep: until something can be received from wake.
+// begin notes that a sleeper is about to sleep, until something can be received from wake; done that it sleeps no more.
 func (r *readingRole) begin(s *sleeper) {
-	if s.wake == nil {
+	if n := len(r.spare); n > 0 {
+		s.wake, r.spare = r.spare[n-1], r.spare[:n-1]
+	} else {
 		s.wake = make(chan struct{}, 1)
 	}
 	s.sleeping = true
 	r.sleepers++
+}
+
+func (r *readingRole) done(s *sleeper) {
+	if len(r.spare) < sparesMax {
+		r.spare = append(r.spare, s.wake)
+	}
+	s.wake = nil
 }
 
 // rouse wakes a sleeper that sleeps.

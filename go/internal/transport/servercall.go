@@ -111,15 +111,18 @@ func (c *serverCall) Context() context.Context {
 func (c *serverCall) Method() string  { return c.Path() }
 func (c *serverCall) Peer() call.Peer { return c.link.peer }
 
+// contentType is the header of this name where the client sends none. Nobody changes it.
+var contentType = []string{"application/grpc"}
+
 // Header are the request's, with what the protocol says otherwise (spec/wire.md, section 19) put back.
 func (c *serverCall) Header() metadata.MD {
 	block, _ := c.Headers()
 	header := wire.DecodeMetadata(block, nil)
 	if header["content-type"] == nil {
-		header["content-type"] = []string{"application/grpc"}
+		header["content-type"] = contentType
 	}
 	if header["user-agent"] == nil {
-		header["user-agent"] = []string{c.link.said.Text}
+		header["user-agent"] = c.link.agent
 	}
 	return header
 }

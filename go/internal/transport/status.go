@@ -86,8 +86,8 @@ func statusOf(code codes.Code, block []byte) *gstatus.Status {
 	}
 	words, details := "", ""
 	// The block was checked when it came.
-	_ = wire.EachPair(block, func(name, value []byte) {
-		switch string(name) {
+	_ = wire.EachPair(block, func(name string, value []byte) {
+		switch name {
 		case messageName:
 			words = wire.DecodeMessage(string(value))
 		case detailsName:

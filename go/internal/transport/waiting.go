@@ -54,16 +54,17 @@ func (l *link) sleep(ctx context.Context, s *sleeper) {
 	}
 	l.reading.begin(s)
 	l.unlock()
+	woken := false
 	select {
 	case <-s.wake:
-		l.mu.Lock()
-		return
+		woken = true
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	if !l.reading.giveUp(s) {
+	if !woken && !l.reading.giveUp(s) {
 		<-s.wake
 	}
+	l.reading.done(s)
 }
 
 // park says that nobody looks at the ring any more, unless something is there. The caller holds the lock and the reading

@@ -84,10 +84,10 @@ func AppendMetadata(block []byte, md metadata.MD) ([]byte, error) {
 	return block, nil
 }
 
-// EachPair gives the pairs of a block in order, as they travel.
+// EachPair gives the pairs of a block in order, as they travel. value is part of the block.
 //
 // Errors: what makes the block a violation; pairs before that have been given.
-func EachPair(block []byte, each func(name, value []byte)) error {
+func EachPair(block []byte, each func(name string, value []byte)) error {
 	cut := func(n int) (part []byte, ok bool) {
 		if len(block) < n {
 			return nil, false
@@ -98,13 +98,13 @@ func EachPair(block []byte, each func(name, value []byte)) error {
 	for len(block) > 0 {
 		index := block[0]
 		block = block[1:]
-		var name []byte
+		var ownName []byte
 		if index == 0 {
 			nameLen, ok := cut(1)
 			if !ok || nameLen[0] == 0 {
 				return fmt.Errorf("a block of metadata with a name of no length")
 			}
-			if name, ok = cut(int(nameLen[0])); !ok {
+			if ownName, ok = cut(int(nameLen[0])); !ok {
 				return fmt.Errorf("a block of metadata that ends within a name")
 			}
 		} else if int(index) >= len(StaticNames) {
@@ -122,9 +122,10 @@ func EachPair(block []byte, each func(name, value []byte)) error {
 			continue
 		}
 		if index != 0 {
-			name = []byte(StaticNames[index])
+			each(StaticNames[index], value)
+		} else {
+			each(string(ownName), value)
 		}
-		each(name, value)
 	}
 	return nil
 }
@@ -138,17 +139,17 @@ func CheckBlock(block []byte) error {
 func DecodeMetadata(block []byte, skip func(name string) bool) metadata.MD {
 	md := metadata.MD{}
 	// The block was checked when it came.
-	_ = EachPair(block, func(rawName, rawValue []byte) {
-		name, value := string(rawName), string(rawValue)
+	_ = EachPair(block, func(name string, raw []byte) {
+		value := string(raw)
 		if !ValidName(name) || unsent[name] || skip != nil && skip(name) {
 			return
 		}
 		if strings.HasSuffix(name, "-bin") {
-			raw, err := DecodeBase64(value)
+			bytes, err := DecodeBase64(value)
 			if err != nil {
 				return
 			}
-			value = string(raw)
+			value = string(bytes)
 		} else if !ValidValue(value) {
 			return
 		}
