@@ -21,7 +21,7 @@ pub trait AreaAllowance: fmt::Debug + Send {
 #[derive(Debug)]
 pub(crate) struct Areas {
     mapped: AreasMapped,
-    /// Of those that this end makes, in bytes; 0: it makes none.
+    /// The length of an area that this end makes, in bytes; 0: it makes none.
     len: usize,
     idle_ns: u64,
     allowance: Option<Box<dyn AreaAllowance>>,

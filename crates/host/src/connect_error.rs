@@ -45,7 +45,9 @@ pub enum ConnectErrorKind {
     #[error("no server there (nobody listens on the socket; its server has died)")]
     Stale,
     /// Something else than a socket lies at the path.
-    #[error("no server there (the path is {0}, and not a socket): is it the one that the server is told?")]
+    #[error(
+        "no server there (the path is {0}, and not a socket): compare it with the address that the server is given"
+    )]
     NotASocket(&'static str),
     /// No permission to open the socket.
     #[error("no permission to open the socket")]

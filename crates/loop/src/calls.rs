@@ -37,7 +37,7 @@ impl Calls {
         }
     }
 
-    /// Calls under way, with those that wait to be opened.
+    /// Calls under way, and calls that wait to be opened.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -83,7 +83,7 @@ impl Calls {
         Ok(())
     }
 
-    /// An open call has its turn to say something, behind those that have it already.
+    /// An open call has something to say: its turn comes behind all others.
     pub(crate) fn wants_to_say(&mut self, number: u64) {
         if let Some(call) = self.calls.get_mut(&number)
             && call.opening().is_none()
@@ -112,7 +112,7 @@ impl Calls {
         !self.opens.is_empty()
     }
 
-    /// How many turns there are to be had, those of calls among them that are over.
+    /// How many turns there are to be had. Some may be those of calls that are over.
     pub(crate) fn turn_count(&self) -> usize {
         self.writers.len()
     }

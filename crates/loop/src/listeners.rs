@@ -11,7 +11,7 @@ use tollfree_rendezvous::{Address, BindError, Rendezvous};
 use crate::poller::{Poller, Source};
 use crate::{ListenerId, SessionId};
 
-/// One of them.
+/// A socket that listens, and who has come to it.
 #[derive(Debug)]
 struct Listening {
     rendezvous: Rendezvous,
@@ -24,7 +24,7 @@ struct Listening {
 /// What a look for a client came to.
 #[derive(Debug)]
 pub(crate) enum Accepted {
-    /// One has come, and is counted there.
+    /// A client has come, and is counted there.
     Client(UnixStream, Arc<Ledger>),
     Nobody,
     /// Out of descriptors or memory, most likely. The application is to be told, where it does not know.
@@ -96,7 +96,7 @@ impl Listeners {
         }
     }
 
-    /// A client of a process has come. Where too many say nothing, the one that is to make place for it.
+    /// A client of a process has come. Where too many clients say nothing, which of them is to make place for it.
     pub(crate) fn came(
         &mut self,
         listener: ListenerId,

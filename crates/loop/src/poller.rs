@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tollfree_os::clock::now_ns;
 use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tollfree_os::rustix;
 use tollfree_os::rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -55,13 +56,20 @@ impl Source {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     waker: std::sync::Arc<OwnedFd>,
+    /// When the kernel was asked last, in nanoseconds.
+    asked_ns: u64,
+    /// Another thread has called since the application heard of that last.
+    is_called: bool,
+    /// What was heard last, for its memory.
+    heard: Vec<Source>,
 }
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Poller> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let poller = Poller { epoll, waker: std::sync::Arc::new(waker) };
+        let waker = std::sync::Arc::new(waker);
+        let poller = Poller { epoll, waker, asked_ns: 0, is_called: false, heard: Vec::new() };
         poller.watch(&*poller.waker, Source::Waker, EventFlags::IN)?;
         Ok(poller)
     }
@@ -103,8 +111,23 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// What has something, within a time; `None`: however long that takes.
-    pub(crate) fn wait(&self, most: Option<Duration>, sources: &mut Vec<Source>) -> io::Result<()> {
+    /// Whether the kernel was not asked for so long.
+    pub(crate) fn is_due(&self, now_ns: u64, every_ns: u64) -> bool {
+        now_ns.saturating_sub(self.asked_ns) >= every_ns
+    }
+
+    /// Whether another thread has called since this was asked last.
+    pub(crate) fn take_call(&mut self) -> bool {
+        std::mem::take(&mut self.is_called)
+    }
+
+    /// The same, and it will be said again.
+    pub(crate) fn is_called(&self) -> bool {
+        self.is_called
+    }
+
+    /// What has something, within a time; `None`: however long that takes. To be [given back](Poller::give_back).
+    pub(crate) fn ask(&mut self, most: Option<Duration>) -> io::Result<Vec<Source>> {
         let mut events =
             [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENT_COUNT];
         let most = most.map(|most| Timespec {
@@ -116,10 +139,18 @@ impl Poller {
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        sources.extend(events[..count].iter().map(|event| Source::of(event.data)));
-        if sources.contains(&Source::Waker) {
+        self.asked_ns = now_ns();
+        let mut heard = std::mem::take(&mut self.heard);
+        heard.extend(events[..count].iter().map(|event| Source::of(event.data)));
+        if heard.contains(&Source::Waker) {
             let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
+            self.is_called = true;
         }
-        Ok(())
+        Ok(heard)
+    }
+
+    pub(crate) fn give_back(&mut self, mut heard: Vec<Source>) {
+        heard.clear();
+        self.heard = heard;
     }
 }

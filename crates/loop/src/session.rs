@@ -51,11 +51,17 @@ pub(crate) struct Session {
     lacks_room: bool,
     /// There is more to say, for which there may be room.
     has_more: bool,
+    waiting: Waiting,
+    was_told_of_drain: bool,
+}
+
+/// How a session waits for its peer.
+#[derive(Debug)]
+struct Waiting {
     is_awake: bool,
-    wait_began_ns: Option<u64>,
+    began_ns: Option<u64>,
     /// It waits for what an offer of the processor comes to.
     is_offering: bool,
-    was_told_of_drain: bool,
 }
 
 impl Session {
@@ -76,9 +82,7 @@ impl Session {
             has_said: false,
             lacks_room: false,
             has_more: false,
-            is_awake: true,
-            wait_began_ns: None,
-            is_offering: false,
+            waiting: Waiting { is_awake: true, began_ns: None, is_offering: false },
             was_told_of_drain: false,
         }
     }
@@ -92,21 +96,21 @@ impl Session {
     }
 
     pub(crate) fn is_awake(&self) -> bool {
-        self.is_awake
+        self.waiting.is_awake
     }
 
-    /// Calls under way, with those that wait to be opened.
+    /// Calls under way, and calls that wait to be opened.
     pub(crate) fn call_count(&self) -> usize {
         self.calls.len()
     }
 
     /// The descriptors' events, then everything that follows from them in the next [`turn`](Session::turn).
     pub(crate) fn wakes(&mut self) {
-        if !self.is_awake {
+        if !self.waiting.is_awake {
             counts::woken();
             self.connection.wait_mut().woken(Here::thread_time);
         }
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         self.connection.unpark();
     }
 
@@ -149,7 +153,7 @@ impl Session {
 
     /// Ends the session from this side.
     pub(crate) fn close(&mut self, reason: Closed) {
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         if self.closed().is_none() {
             self.connection.close(reason, &mut self.descriptors.io());
         }
@@ -157,7 +161,7 @@ impl Session {
 
     /// Takes no more calls (server).
     pub(crate) fn drain(&mut self) {
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         self.connection.session_mut().drain();
         self.flush();
         // An idle client may not have parked; this is worth one wake-up.
@@ -173,7 +177,7 @@ impl Session {
         if session.closed().is_some() || session.is_draining() {
             return Err(CallError::Over);
         }
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         Ok(self.calls.begin(opening, metadata))
     }
 
@@ -184,7 +188,7 @@ impl Session {
         what: impl FnOnce(&mut Call) -> Result<(), CallError>,
     ) -> Result<(), CallError> {
         self.calls.say(number, what)?;
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         Ok(())
     }
 
@@ -202,15 +206,14 @@ impl Session {
         if let Some(id) = call.id() {
             self.connection.session_mut().forget(id, code);
         }
-        (self.has_said, self.is_awake) = (true, true);
+        (self.has_said, self.waiting.is_awake) = (true, true);
         true
     }
 
-    /// Receives and says all there is, up to a bound. Whether that was anything.
-    pub(crate) fn turn(&mut self, events: &mut VecDeque<Event>) -> bool {
-        let before = events.len();
+    /// Receives and says all there is, up to a bound.
+    pub(crate) fn turn(&mut self, events: &mut VecDeque<Event>) {
         let came = self.connection.receive_all(&mut self.descriptors.io()) > 0;
-        if came && let Some(began) = self.wait_began_ns.take() {
+        if came && let Some(began) = self.waiting.began_ns.take() {
             self.connection.wait_mut().wait_ended(began, now_ns(), now_ns);
         }
         self.accept(events);
@@ -220,7 +223,6 @@ impl Session {
         self.write(events);
         self.flush();
         self.tell_of_end(events);
-        came || self.has_more || events.len() > before
     }
 
     fn event_of(&self, number: u64) -> CallId {
@@ -400,6 +402,8 @@ impl Session {
                 }
                 Ok(Progress::Done) => {}
                 Ok(progress) => return progress,
+                // How it has ended comes to be read.
+                Err(EmitError::Ended) => return Progress::Done,
                 Err(error) => {
                     self.fail(number, &error, events);
                     return Progress::Done;
@@ -410,10 +414,6 @@ impl Session {
 
     /// What a call was to say can't be said.
     fn fail(&mut self, number: u64, error: &EmitError, events: &mut VecDeque<Event>) {
-        if matches!(error, EmitError::Ended) {
-            // How it has ended comes to be read.
-            return;
-        }
         let is_open = self.calls.get_mut(number).is_some_and(|call| call.id().is_some());
         self.cancel(number, crate::INTERNAL);
         let is_over = matches!(error, EmitError::Closed(_) | EmitError::Draining);
@@ -458,7 +458,7 @@ impl Session {
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {
         // The ring is looked at in the next turn, and deadlines too.
-        self.is_awake = true;
+        self.waiting.is_awake = true;
         self.connection.handle_timeout(now_ns, &mut self.descriptors.io());
     }
 
@@ -467,7 +467,7 @@ impl Session {
         if self.has_more {
             return Looks::Again;
         }
-        let began = *self.wait_began_ns.get_or_insert(now_ns);
+        let began = *self.waiting.began_ns.get_or_insert(now_ns);
         if began == now_ns {
             self.connection.wait_mut().wait_begins(now_ns);
         }
@@ -479,7 +479,7 @@ impl Session {
             }
             Wait::Probe { offers } => {
                 self.arms();
-                self.is_awake = true;
+                self.waiting.is_awake = true;
                 self.looks_again(offers)
             }
             Wait::Park => {
@@ -507,14 +507,14 @@ impl Session {
     }
 
     fn looks_again(&mut self, offers: bool) -> Looks {
-        self.is_offering = offers;
+        self.waiting.is_offering = offers;
         if offers { Looks::AgainWithOffer } else { Looks::Again }
     }
 
     /// Goes to sleep; `false`: there is something to do first.
     pub(crate) fn sleeps(&mut self) -> bool {
-        self.is_awake = self.has_more || !self.arms();
-        !self.is_awake
+        self.waiting.is_awake = self.has_more || !self.arms();
+        !self.waiting.is_awake
     }
 
     /// Lets other processes have this processor, once in a number of times, if this end is a good neighbor.
@@ -528,7 +528,7 @@ impl Session {
 
     /// The processor was offered to others at `now_ns`, and came back after `away_ns`.
     pub(crate) fn offered(&mut self, now_ns: u64, away_ns: u64) {
-        if !std::mem::take(&mut self.is_offering) {
+        if !std::mem::take(&mut self.waiting.is_offering) {
             return;
         }
         let shared = self.connection.shares_cpu(rustix::thread::sched_getcpu() as u32);

@@ -17,6 +17,8 @@ struct Slot {
     place: Option<Place>,
     /// It stands in the list of places to be looked at.
     is_listed: bool,
+    /// When its session's timer is due, in nanoseconds.
+    due_ns: Option<u64>,
 }
 
 /// See the module.
@@ -24,7 +26,7 @@ struct Slot {
 pub(crate) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Those that are to be looked at in the next turn.
+    /// The sessions to be looked at in the next turn.
     listed: Vec<u32>,
     /// The list of the turn before, for its memory.
     spare: Vec<u32>,
@@ -103,9 +105,15 @@ impl Slots {
     /// Nothing is there any more, and the id is nobody's.
     pub(crate) fn free(&mut self, id: SessionId) {
         if let Some(slot) = self.slot_mut(id) {
-            (slot.place, slot.generation) = (None, slot.generation.wrapping_add(1));
+            (slot.place, slot.due_ns) = (None, None);
+            slot.generation = slot.generation.wrapping_add(1);
             self.free.push(id.idx);
         }
+    }
+
+    /// A session's timer is due then. `false`: that is known, as after almost every turn.
+    pub(crate) fn timer_changes(&mut self, id: SessionId, due_ns: Option<u64>) -> bool {
+        self.slot_mut(id).is_some_and(|slot| std::mem::replace(&mut slot.due_ns, due_ns) != due_ns)
     }
 
     /// A session is to be looked at in the next turn.

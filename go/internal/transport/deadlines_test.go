@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
-	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -19,19 +18,8 @@ import (
 // stalled is a client's end of a session that nobody runs yet: it reads nothing.
 func stalled(t *testing.T, address string) *link {
 	t.Helper()
-	where, err := rendezvous.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := rendezvous.Connect(within(t), where)
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := Config{}.filled()
-	met, err := attach(conn, &config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	met := met(t, address, &config)
 	return newLink(wire.Client, met, met.peerAt(address), &config, host{})
 }
 

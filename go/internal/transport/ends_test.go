@@ -242,22 +242,29 @@ func TestSilentClientsHoldNoPlace(t *testing.T) {
 	}
 }
 
+// met is a client's end of a handshake that is over.
+func met(t *testing.T, address string, config *Config) *meeting {
+	t.Helper()
+	where, err := rendezvous.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := rendezvous.Connect(within(t), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	met, err := attach(conn, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return met
+}
+
 // hostile is a client that has made its handshake, and does what it likes in the session.
 func hostile(t *testing.T, listener call.Listener) *meeting {
 	t.Helper()
-	address, err := rendezvous.ParseAddress(listener.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := rendezvous.Connect(within(t), address)
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := Config{}.filled()
-	met, err := attach(conn, &config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	met := met(t, listener.Address(), &config)
 	t.Cleanup(met.close)
 	return met
 }

@@ -21,7 +21,7 @@ use crate::call::{Call, Opening};
 use crate::config::LoopConfig;
 use crate::listeners::Listeners;
 use crate::meeting::Meeting;
-use crate::poller::{Poller, Source};
+use crate::poller::Poller;
 use crate::session::Session;
 use crate::slots::Slots;
 use crate::timers::Timers;
@@ -71,12 +71,6 @@ pub struct EventLoop {
     /// What has happened in the last turn, and was not taken yet. There is no other turn before.
     events: VecDeque<Event>,
     timers: Timers,
-    /// When the kernel was asked last, in nanoseconds.
-    asked_ns: u64,
-    /// Another thread has called since the application heard of that last.
-    is_called: bool,
-    /// What the kernel said last, for its memory.
-    sources: Vec<Source>,
     origin: Origin,
 }
 
@@ -94,9 +88,6 @@ impl EventLoop {
             listeners: Listeners::default(),
             events: VecDeque::new(),
             timers: Timers::default(),
-            asked_ns: 0,
-            is_called: false,
-            sources: Vec::new(),
             origin: Origin::current()?,
         })
     }
@@ -266,14 +257,14 @@ impl EventLoop {
         let until_ns = most.map(|most| now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64));
         loop {
             // Before events: there may be no end of them.
-            if std::mem::take(&mut self.is_called) {
+            if self.poller.take_call() {
                 return Ok(None);
             }
             if let Some(event) = self.poll() {
                 return Ok(Some(event));
             }
             let now = now_ns();
-            if self.is_called {
+            if self.poller.is_called() {
                 continue;
             }
             if until_ns.is_some_and(|until_ns| until_ns <= now) {
@@ -296,7 +287,7 @@ impl EventLoop {
         if self.events.is_empty() {
             self.turn();
         }
-        if !self.events.is_empty() || std::mem::take(&mut self.is_called) {
+        if !self.events.is_empty() || self.poller.take_call() {
             return false;
         }
         let mut all_sleep = true;
@@ -315,7 +306,7 @@ impl EventLoop {
         match self.origin.is_elsewhere() {
             false => Ok(()),
             true => Err(io::Error::other(
-                "this process was forked from the one that made the loop; make another in the child",
+                "this process was forked, and the loop is its parent's: make another in the child",
             )),
         }
     }

@@ -19,7 +19,7 @@ impl EventLoop {
     /// Does all there is to do now. Each session takes as much from its ring as one look gives, so that no peer has more than its turn.
     pub(super) fn turn(&mut self) {
         let now = now_ns();
-        if now.saturating_sub(self.asked_ns) >= KERNEL_EVERY_NS {
+        if self.poller.is_due(now, KERNEL_EVERY_NS) {
             // What fails here fails for one who waits.
             let _ = self.ask_kernel(Some(Duration::ZERO));
         }
@@ -48,7 +48,10 @@ impl EventLoop {
         let Some(session) = self.slots.session_mut(id) else { return };
         let Some(reason) = session.closed().cloned() else {
             let due_ns = session.timeout(now);
-            return self.timers.set(Timer::Session(id), due_ns);
+            if self.slots.timer_changes(id, due_ns) {
+                self.timers.set(Timer::Session(id), due_ns);
+            }
+            return;
         };
         session.descriptors().forget(&self.poller);
         self.timers.set(Timer::Session(id), None);
@@ -66,6 +69,7 @@ impl EventLoop {
                 Timer::Meeting(id) => self.meeting_steps(id),
                 // What follows is said in its turn.
                 Timer::Session(id) => {
+                    self.slots.timer_changes(id, None);
                     if let Some(session) = self.session_mut(id) {
                         session.handle_timeout(now);
                     }
@@ -95,13 +99,10 @@ impl EventLoop {
 
     /// Takes what the kernel has, within a time.
     pub(super) fn ask_kernel(&mut self, most: Option<Duration>) -> io::Result<()> {
-        let mut sources = std::mem::take(&mut self.sources);
-        sources.clear();
-        let asked = self.poller.wait(most, &mut sources);
-        self.asked_ns = now_ns();
-        for source in &sources {
+        let heard = self.poller.ask(most)?;
+        for source in &heard {
             match *source {
-                Source::Waker => self.is_called = true,
+                Source::Waker => {}
                 Source::Listener(idx) => self.accept(idx),
                 Source::Socket(idx) | Source::Doorbell(idx) | Source::Death(idx) => {
                     let Some(id) = self.slots.id_at(idx) else { continue };
@@ -114,7 +115,7 @@ impl EventLoop {
                 }
             }
         }
-        self.sources = sources;
-        asked
+        self.poller.give_back(heard);
+        Ok(())
     }
 }

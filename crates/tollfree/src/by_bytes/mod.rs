@@ -1,5 +1,5 @@
-//! Calls by bytes: of any method by its path, with messages as the bytes that gRPC carries, for proxies, recorders, loaders and languages that have
-//! their own codec.
+//! Calls by bytes: of any method by its path, with messages as the bytes that gRPC carries: for proxies, recorders, load tests, and programs with
+//! a codec of their own.
 //!
 //! A [`Client`] makes calls of all four kinds over a [`Channel`](crate::Channel), or over anything else that a generated client can be made of; a
 //! [`BlockingClient`] makes them from threads without a runtime. [`AnyMethod`] serves every method that no service of the server has
@@ -41,6 +41,7 @@
 
 mod blocking;
 mod client;
+mod proxy;
 mod server;
 mod trailers;
 
@@ -54,12 +55,13 @@ use crate::typed::Named;
 
 pub use blocking::BlockingClient;
 pub use client::Client;
+pub use proxy::PassedOn;
 pub use server::AnyMethod;
 pub use trailers::Trailers;
 
 /// A method by its path. Cheap to clone.
 ///
-/// Interceptors and layers find it in the extensions of requests that are made or served by bytes.
+/// A client's interceptors find it in the extensions of their requests, and so does the handler of an [`AnyMethod`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method(PathAndQuery);
 

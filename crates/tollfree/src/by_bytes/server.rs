@@ -25,7 +25,8 @@ use crate::typed::Named as _;
 /// metadata and the messages of the answer: one, for methods that have one. An error among them ends the call with that status; trailing metadata of a
 /// call that ends well are given by [`Trailers`].
 ///
-/// A request whose client has gone ends with an error, and not as one that is complete. A handler that passes its messages on must not take that for their end.
+/// The request of a call that its client has left ends with an error. A handler that passes messages on must not take that for their end:
+/// [`Client::pass_on`](crate::by_bytes::Client::pass_on) does not.
 ///
 /// Messages are at most 4 MiB long when they come, unless this is told otherwise; a longer one ends its call with OUT_OF_RANGE, as in generated
 /// servers.

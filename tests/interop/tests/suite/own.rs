@@ -1,20 +1,16 @@
 //! Our client against our server: every case over every kind of address.
 
-use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use tokio::sync::oneshot;
-use tollfree::by_bytes::{AnyMethod, Client, Method, Trailers};
-use tollfree::{Channel, Streaming};
+use tollfree::Channel;
+use tollfree::by_bytes::{AnyMethod, Client};
 use tollfree_interop::cases::{CASES, Failure, Load};
 use tollfree_interop::testing::test_service_client::TestServiceClient;
 use tollfree_interop::testing::{ResponseParameters, SimpleRequest, StreamingOutputCallRequest};
 use tollfree_interop::{Certificates, Target, server};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::{Identity, ServerTlsConfig};
-use tonic::{Request, Response, Status};
 
 /// Lighter than `make interop`, which does what the description says: tests run all at once, without optimisation.
 const LOAD: Load = Load { parallel_count: 50, soak_count: 5 };
@@ -107,48 +103,17 @@ async fn every_case_passes_over_tls() {
     every_case_passes("https://localhost:{port}").await;
 }
 
-/// Passes a call on by bytes, with all that belongs to it.
-async fn pass_on(
-    mut back: Client<Channel>,
-    method: Method,
-    request: Request<Streaming<Bytes>>,
-) -> Result<Response<impl Stream<Item = Result<Bytes, Status>>>, Status> {
-    // The call is dropped where its client goes: its request was not complete, and is not ended.
-    let whole = |messages: Streaming<Bytes>| {
-        messages.then(async |message| match message {
-            Ok(message) => message,
-            Err(_) => std::future::pending().await,
-        })
-    };
-    let (metadata, messages, extensions) = back.streaming(&method, request.map(whole)).await?.into_parts();
-    let trailers = Trailers::default();
-    let (last, mut messages) = (trailers.clone(), Some(messages));
-    let messages = futures_util::stream::poll_fn(move |cx| {
-        let Some(coming) = &mut messages else { return Poll::Ready(None) };
-        let next = ready!(coming.poll_next_unpin(cx));
-        if next.is_none()
-            && let Some(mut coming) = messages.take()
-            // They are here: nothing is waited for.
-            && let Some(Ok(Some(all))) = coming.trailers().now_or_never()
-        {
-            last.set(all);
-        }
-        Poll::Ready(next)
-    });
-    let mut response = Response::from_parts(metadata, messages, extensions);
-    response.extensions_mut().insert(trailers);
-    Ok(response)
-}
-
 /// Both ends by bytes: a proxy that knows no message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_case_passes_through_a_proxy_by_bytes() {
     let behind = Running::start(server(), "shm://{path}");
     let back = Channel::builder(behind.target.uri.clone()).connect_lazy().unwrap();
     let back = Client::new(back).accept_compressed(CompressionEncoding::Gzip);
-    let proxy = AnyMethod::new(move |method, request| pass_on(back.clone(), method, request))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
+    let proxy = AnyMethod::new(move |method, request| {
+        let mut back = back.clone();
+        async move { back.pass_on(&method, request).await }
+    });
+    let proxy = proxy.accept_compressed(CompressionEncoding::Gzip).send_compressed(CompressionEncoding::Gzip);
     let running = Running::start(tollfree::Server::builder().fallback(proxy), "shm://{path}");
     let failures = failures(&running.target).await;
     // Messages are inflated at the proxy, and what goes on is compressed or not by its own settings.
