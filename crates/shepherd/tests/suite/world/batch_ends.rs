@@ -1,6 +1,7 @@
 //! A stream through a shepherd that ends in the middle of batches, by a table: what was said before is read, in order and once, and behind it the
 //! end that it came to, never a good one instead of a bad one. Messages are counted, not batches.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,12 +10,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use prost::Message as _;
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_processor::typed::Owned;
 use tollfree_stubs::probe as level1;
 use tollfree_transport::{Attachment, End, Ending, Outgoing, now_ns};
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 
 use super::batches::{COUNT, Worker, answer, ask, asked, numbers};
@@ -304,6 +307,39 @@ async fn what_a_worker_said_before_its_end_is_read_and_counted_by_message() {
     }
 }
 
+/// A program of the world's, whose death looks like a killed one's: its sockets close, and it says nothing more.
+struct Program(Cell<Option<Runtime>>);
+
+impl Program {
+    fn new() -> Program {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        Program(Cell::new(Some(runtime.unwrap())))
+    }
+
+    /// A channel of stock tonic that lives in this program.
+    async fn channel(&self, lab: &Lab) -> Channel {
+        let runtime = self.0.take().unwrap();
+        let mut connecting = Box::pin(lab.channel());
+        let channel = poll_fn(|cx| {
+            let _entered = runtime.enter();
+            connecting.as_mut().poll(cx)
+        });
+        let channel = channel.await;
+        self.0.set(Some(runtime));
+        channel
+    }
+
+    fn die(&self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_leaves_in_a_batch_is_no_request_that_has_ended() {
     for (sort, by) in ALL {
@@ -321,17 +357,19 @@ async fn a_caller_that_leaves_in_a_batch_is_no_request_that_has_ended() {
             for seconds in [1, 5, 25] {
                 let limit = (leaves == Leaves::Waits).then(|| Duration::from_secs(seconds));
                 known.read.store(0, Ordering::SeqCst);
+                // Dropped before the worker has heard, it would be the end of a request.
+                let (more, rest) = tokio::sync::mpsc::channel(COUNT);
+                let program = Program::new();
                 match by {
                     By::World => {
-                        let (more, rest) = tokio::sync::mpsc::channel(COUNT);
                         for ask in numbers(level1_ask) {
                             more.send(ask).await.unwrap();
                         }
                         let stream = tokio_stream::wrappers::ReceiverStream::new(rest);
                         let mut request = Request::new(stream);
                         limit.into_iter().for_each(|limit| request.set_timeout(limit));
-                        let mut client = lab.client().await;
-                        let call = client.both(request);
+                        let mut client = level1::probe_client::ProbeClient::new(program.channel(&lab).await);
+                        let mut call = Box::pin(client.both(request));
                         if limit.is_some() {
                             // A client of tonic's has words of its own for that.
                             let code = call.await.unwrap_err().code();
@@ -341,11 +379,12 @@ async fn a_caller_that_leaves_in_a_batch_is_no_request_that_has_ended() {
                             );
                         } else {
                             tokio::select! {
-                                answer = call => panic!("{row}: {answer:?}"),
+                                answer = &mut call => panic!("{row}: {answer:?}"),
                                 () = until_read() => {}
                             }
-                            if leaves == Leaves::Dies {
-                                drop((client, more));
+                            match leaves {
+                                Leaves::Dies => program.die(),
+                                _ => drop(call),
                             }
                         }
                     }
@@ -369,6 +408,7 @@ async fn a_caller_that_leaves_in_a_batch_is_no_request_that_has_ended() {
                 }
                 let heard = tokio::task::block_in_place(|| told.recv_timeout(PATIENCE))
                     .expect("the worker hears of it");
+                drop((more, program));
                 assert!(
                     matches!(heard.end, Some(End::Cancelled { .. })),
                     "{row}: a request that was cut ended with {:?}",
