@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use tollfree_layout::errors;
 use tollfree_os::unix::fs::FileTypeExt;
 
 use crate::error::HandshakeError;
@@ -60,7 +61,26 @@ pub enum ConnectErrorKind {
     Handshake(#[from] HandshakeError),
 }
 
+impl ConnectError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        self.kind.number()
+    }
+}
+
 impl ConnectErrorKind {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            ConnectErrorKind::NotFound => errors::CONNECT_NO_SOCKET,
+            ConnectErrorKind::Stale => errors::CONNECT_NOBODY_LISTENS,
+            ConnectErrorKind::NotASocket(_) => errors::CONNECT_NOT_A_SOCKET,
+            ConnectErrorKind::Permission => errors::CONNECT_NO_PERMISSION,
+            ConnectErrorKind::Io(_) => errors::CONNECT_FAILED,
+            ConnectErrorKind::Handshake(error) => error.number(),
+        }
+    }
+
     /// What an error of `connect` means for a server's path.
     pub fn of(error: io::Error, path: &Path) -> ConnectErrorKind {
         match error.kind() {

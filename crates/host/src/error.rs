@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tollfree_layout::errors;
 use tollfree_layout::handshake::{VERSION_MAX, VERSION_MIN, reason};
 use tollfree_region::RegionError;
 use tollfree_session::Role;
@@ -127,6 +128,36 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            HandshakeError::Io(_) => errors::HANDSHAKE_SOCKET,
+            HandshakeError::Timeout(_) => errors::HANDSHAKE_TIMEOUT,
+            HandshakeError::HungUp => errors::HANDSHAKE_HUNG_UP,
+            HandshakeError::Dead => errors::HANDSHAKE_PEER_DIED,
+            HandshakeError::Crowded => errors::HANDSHAKE_CROWDED,
+            HandshakeError::Quota { .. } => errors::HANDSHAKE_QUOTA,
+            HandshakeError::Descriptors => errors::HANDSHAKE_DESCRIPTORS,
+            HandshakeError::Closing => errors::HANDSHAKE_CLOSING,
+            HandshakeError::Http2 => errors::HANDSHAKE_HTTP2,
+            HandshakeError::Magic(_) => errors::HANDSHAKE_OTHER_PROTOCOL,
+            HandshakeError::Malformed(_) => errors::HANDSHAKE_MALFORMED,
+            HandshakeError::Version { .. } => errors::HANDSHAKE_VERSION,
+            HandshakeError::Feature(_) => errors::HANDSHAKE_FEATURE,
+            HandshakeError::User { .. } => errors::HANDSHAKE_USER,
+            HandshakeError::Region(_) => errors::HANDSHAKE_MEMORY,
+            HandshakeError::Size { .. } => errors::HANDSHAKE_SIZE,
+            HandshakeError::Token(_) => errors::HANDSHAKE_TOKEN,
+            HandshakeError::Tls(_) => errors::HANDSHAKE_TLS,
+            HandshakeError::Certificates(_) => errors::HANDSHAKE_CERTIFICATES,
+            HandshakeError::NoCertificate => errors::HANDSHAKE_NO_CERTIFICATE,
+            HandshakeError::NoAnswer => errors::HANDSHAKE_NO_ANSWER,
+            HandshakeError::NoShepherd => errors::HANDSHAKE_NO_SHEPHERD,
+            HandshakeError::Shepherd => errors::HANDSHAKE_SHEPHERD,
+            HandshakeError::Refused { .. } => errors::HANDSHAKE_REFUSED,
+        }
+    }
+
     /// What to tell the peer: one of [`reason`].
     pub(crate) fn reason(&self) -> u32 {
         match self {

@@ -15,6 +15,7 @@
 pub mod control;
 pub mod description;
 pub mod device;
+pub mod errors;
 pub mod frame;
 pub mod handshake;
 pub mod limits;

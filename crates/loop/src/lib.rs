@@ -56,7 +56,7 @@ use std::io;
 
 use bytes::Bytes;
 use tollfree_host::HandshakeError;
-use tollfree_layout::metadata;
+use tollfree_layout::{errors, metadata};
 use tollfree_session::Closed;
 
 pub use config::LoopConfig;
@@ -269,4 +269,17 @@ pub enum CallError {
     /// Clients don't answer calls.
     #[error("a client's session answers no calls: use finish to end what it says")]
     NotAServer,
+}
+
+impl CallError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            CallError::Ended => errors::CALL_ENDED,
+            CallError::HeadersSaid => errors::CALL_HEADERS_SAID,
+            CallError::Over => errors::CALL_NO_SESSION,
+            CallError::NotAClient => errors::CALL_NOT_A_CLIENT,
+            CallError::NotAServer => errors::CALL_NOT_A_SERVER,
+        }
+    }
 }

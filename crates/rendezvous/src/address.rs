@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use tollfree_layout::errors;
+
 /// Longest path of a Unix socket (`sun_path` less its terminator).
 const PATH_LEN_MAX: usize = 107;
 
@@ -35,6 +37,19 @@ pub enum AddressError {
     /// The program was built for another system than Linux.
     #[error("\"{0}\" can't be used: {1}")]
     NeedsLinux(String, tollfree_os::NeedsLinux),
+}
+
+impl AddressError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            AddressError::Scheme(_) => errors::ADDRESS_SCHEME,
+            AddressError::NotAbsolute(_) => errors::ADDRESS_NOT_ABSOLUTE,
+            AddressError::TooLong(_) => errors::ADDRESS_TOO_LONG,
+            AddressError::Empty(_) => errors::ADDRESS_EMPTY,
+            AddressError::NeedsLinux(..) => errors::NEEDS_LINUX,
+        }
+    }
 }
 
 impl FromStr for Address {

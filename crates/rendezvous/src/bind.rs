@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tollfree_layout::errors;
 use tollfree_os::linux::net::SocketAddrExt;
 use tollfree_os::rustix;
 use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -61,6 +62,20 @@ pub enum BindError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl BindError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            BindError::InUse(_) => errors::BIND_IN_USE,
+            BindError::NotASocket { .. } => errors::BIND_NOT_A_SOCKET,
+            BindError::Directory { .. } => errors::BIND_DIRECTORY,
+            BindError::Passed(_) => errors::BIND_PASSED_SOCKET,
+            BindError::Memory { .. } => errors::BIND_NO_MEMORY,
+            BindError::Io { .. } => errors::BIND_FAILED,
+        }
+    }
 }
 
 /// A bound socket that removes its file when it goes.

@@ -1,5 +1,6 @@
 //! What can go wrong in a session, by whose fault.
 
+use tollfree_layout::errors;
 use tollfree_layout::metadata::BlockError;
 
 use crate::unencoded::Misencoded;
@@ -183,4 +184,57 @@ pub enum EmitError {
     /// in the middle of a message, the other role's ending.
     #[error("{0} out of order")]
     OutOfOrder(&'static str),
+}
+
+impl Violation {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            Violation::FrameLen { .. } => errors::VIOLATION_FRAME_LEN,
+            Violation::FrameKind { .. } => errors::VIOLATION_FRAME_KIND,
+            Violation::StreamId { .. } => errors::VIOLATION_STREAM_ID,
+            Violation::StreamCount { .. } => errors::VIOLATION_STREAM_COUNT,
+            Violation::MethodIdx { .. } => errors::VIOLATION_METHOD_INDEX,
+            Violation::MethodPath { .. } => errors::VIOLATION_METHOD_PATH,
+            Violation::Order { .. } => errors::VIOLATION_ORDER,
+            Violation::Chunk { .. } => errors::VIOLATION_CHUNK,
+            Violation::Overdrawn { .. } => errors::VIOLATION_OVERDRAWN,
+            Violation::CreditOverflow { .. } => errors::VIOLATION_CREDIT_OVERFLOW,
+            Violation::MetadataLen { .. } => errors::VIOLATION_METADATA_LEN,
+            Violation::Metadata(_) => errors::VIOLATION_METADATA,
+            Violation::AreaRange { .. } => errors::VIOLATION_AREA_RANGE,
+            Violation::Control { .. } => errors::VIOLATION_CONTROL,
+            Violation::Ring(_) => errors::VIOLATION_RING,
+            Violation::Socket(_) => errors::VIOLATION_SOCKET,
+        }
+    }
+}
+
+impl Closed {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            Closed::Violation(violation) => violation.number(),
+            Closed::ByPeer(_) => errors::SESSION_CLOSED_BY_PEER,
+            Closed::HungUp => errors::SESSION_HUNG_UP,
+            Closed::Here(_) => errors::SESSION_CLOSED_HERE,
+        }
+    }
+}
+
+impl EmitError {
+    /// Its number, as `spec/errors.md` has it.
+    pub fn number(&self) -> u16 {
+        match self {
+            EmitError::Closed(closed) => closed.number(),
+            EmitError::Ended => errors::CALL_ENDED,
+            EmitError::Draining => errors::CALL_DRAINING,
+            EmitError::StreamCount { .. } => errors::CALL_STREAM_COUNT,
+            EmitError::MetadataLen { .. } => errors::CALL_METADATA_LEN,
+            EmitError::MethodPath { .. } => errors::CALL_METHOD_PATH,
+            EmitError::MessageLen { .. } => errors::CALL_MESSAGE_LEN,
+            EmitError::Misencoded(_) => errors::CALL_MISENCODED,
+            EmitError::OutOfOrder(_) => errors::CALL_OUT_OF_ORDER,
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub use message::streaming::Streaming;
 pub use server::layers::{AnyFuture, AnyService};
 pub use server::load::ServerLoad;
 pub use server::{Attaching, Server};
-pub use status::ServeError;
+pub use status::{ServeError, error_number};
 pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy, Waits, waits};

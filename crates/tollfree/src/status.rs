@@ -61,7 +61,32 @@ pub(crate) fn connect(error: &ConnectError) -> Status {
         ConnectErrorKind::Io(source) => (Status::unavailable(&*told), source.kind()),
         _ => (Status::unavailable(&*told), io::ErrorKind::ConnectionAborted),
     };
-    sourced(status, io::Error::new(kind, told))
+    sourced(status, io::Error::new(kind, Unconnected { number: error.number(), told }))
+}
+
+/// What is behind the status of a server that could not be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("{told}")]
+struct Unconnected {
+    number: u16,
+    told: String,
+}
+
+/// The number of the error that a status of this process's own was made of, as `spec/errors.md` has it: of the session that was lost, was not
+/// had or took no more. `None`: a status of the server's, or of another cause.
+pub fn error_number(status: &Status) -> Option<u16> {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if let Some(trouble) = error.downcast_ref::<Trouble>() {
+            return trouble.number();
+        }
+        if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            let closed = inner.downcast_ref::<Closed>().map(Closed::number);
+            return closed.or_else(|| Some(inner.downcast_ref::<Unconnected>()?.number));
+        }
+        source = error.source();
+    }
+    None
 }
 
 /// An HTTP/2 server that could not be reached.
@@ -326,6 +351,8 @@ pub enum ServeError {
 
 #[cfg(test)]
 mod tests {
+    use tollfree_layout::errors;
+
     use super::*;
 
     #[test]
@@ -336,6 +363,23 @@ mod tests {
         let source = status.source().and_then(|source| source.downcast_ref::<io::Error>()).expect("as tonic");
         assert_eq!(source.kind(), io::ErrorKind::BrokenPipe);
         assert!(source.get_ref().is_some_and(|inner| inner.is::<Closed>()));
+    }
+
+    #[test]
+    fn statuses_of_this_process_have_the_numbers_of_their_errors() {
+        let unconnected = |kind| connect(&ConnectError { address: "shm:///run/x.sock".into(), kind });
+        for (status, number) in [
+            (closed(&Closed::HungUp, "p"), Some(errors::SESSION_HUNG_UP)),
+            (closed(&Closed::ByPeer("it ends".into()), "p"), Some(errors::SESSION_CLOSED_BY_PEER)),
+            (emit(EmitError::MessageLen { len: 1 }, "p"), Some(errors::CALL_MESSAGE_LEN)),
+            (emit(EmitError::Closed(Closed::Here("x")), "p"), Some(errors::SESSION_CLOSED_HERE)),
+            (unconnected(ConnectErrorKind::Stale), Some(errors::CONNECT_NOBODY_LISTENS)),
+            (unconnected(ConnectErrorKind::Io(io::Error::other("x"))), Some(errors::CONNECT_FAILED)),
+            (deadline(), None),
+            (Status::not_found("a server's own"), None),
+        ] {
+            assert_eq!(error_number(&status), number, "{status}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::io;
 
+use tollfree_layout::errors;
 use tollfree_transport::{Closed, EmitError};
 use tonic::Status;
 
@@ -67,6 +68,18 @@ impl From<&EmitError> for Trouble {
 }
 
 impl Trouble {
+    /// The number of the error that it is, if it is one alone.
+    pub(crate) fn number(self) -> Option<u16> {
+        match self {
+            Trouble::Ended => Some(errors::CALL_ENDED),
+            Trouble::MetadataLen { .. } => Some(errors::CALL_METADATA_LEN),
+            Trouble::MessageLen { .. } => Some(errors::CALL_MESSAGE_LEN),
+            Trouble::MethodPath { .. } => Some(errors::CALL_METHOD_PATH),
+            Trouble::Misencoded => Some(errors::CALL_MISENCODED),
+            _ => None,
+        }
+    }
+
     /// What is behind a status, if it is known.
     fn of(status: &Status) -> Option<Trouble> {
         let mut source = status.source();
