@@ -37,6 +37,8 @@ axis! {
         TollfreeRef = "tollfree-ref",
         /// Tollfree's own stubs, blocking: a thread that calls and a thread that serves.
         TollfreeBlocking = "tollfree-blocking",
+        /// The same, threads that call share a channel.
+        TollfreeThreads = "tollfree-threads",
         /// Unmodified tonic stubs over Tollfree.
         Tollfree = "tollfree",
         /// The same, neither end ever spinning: for cores that must not.
@@ -47,6 +49,8 @@ axis! {
         TollfreeShortcut = "tollfree-shortcut",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
+        /// The same for threads that block: they share a channel, and each waits in its runtime.
+        TonicBlocking = "tonic-blocking",
         /// Stock tonic over TCP on the loopback interface.
         TonicTcp = "tonic-tcp",
     }

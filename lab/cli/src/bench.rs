@@ -97,8 +97,8 @@ pub(crate) struct EchoArgs {
     placement: Vec<Placement>,
 
     /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool,
-    /// tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tollfree-shortcut,
-    /// tonic-unix, tonic-tcp [default: all]
+    /// tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
+    /// tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

@@ -2,6 +2,7 @@
 
 pub mod blocking;
 pub(crate) mod changing;
+mod fellows;
 pub(crate) mod slot;
 pub(crate) mod tonic_channel;
 

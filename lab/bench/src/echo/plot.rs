@@ -32,10 +32,12 @@ fn color(side: Side) -> &'static str {
         Side::TollfreeViewPool => "#b89bc9",
         Side::TollfreeRef | Side::TollfreeUpgrade => "#56b4e9",
         Side::TollfreeBlocking => "#cc79a7",
+        Side::TollfreeThreads => "#882255",
         Side::Tollfree => "#d55e00",
         Side::TollfreePark => "#f0c419",
         Side::TollfreeShortcut => "#8c564b",
         Side::TonicUnix => "#0072b2",
+        Side::TonicBlocking => "#117733",
         Side::TonicTcp => "#b05fa0",
     }
 }

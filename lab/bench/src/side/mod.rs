@@ -18,6 +18,7 @@ mod tollfree_ref;
 pub(crate) mod tollfree_shortcut;
 mod tollfree_upgrade;
 mod tollfree_view;
+mod tonic_blocking;
 pub(crate) mod tonic_tcp;
 pub(crate) mod tonic_unix;
 mod turns;
@@ -88,7 +89,7 @@ macro_rules! on_tokio {
             Side::TollfreeShortcut => $run::<TollfreeShortcut>($($argument),*),
             Side::TonicUnix => $run::<TonicUnix>($($argument),*),
             Side::TonicTcp => $run::<TonicTcp>($($argument),*),
-            side @ (Side::Floor | Side::Iceoryx2 | Side::Loop | Side::TollfreeBlocking) => $other(side),
+            side @ (Side::Floor | Side::Iceoryx2 | Side::Loop | Side::TollfreeBlocking | Side::TollfreeThreads | Side::TonicBlocking) => $other(side),
         }
     };
 }
@@ -99,6 +100,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Floor => floor::serve(order, ready),
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
         Side::Loop => one_loop::serve(order, ready),
+        Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
     .map_err(failed(side)))
@@ -110,6 +112,8 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Floor => floor::measure(load),
         Side::Iceoryx2 => iceoryx2::measure(load),
         Side::Loop => one_loop::measure(load),
+        Side::TonicBlocking => tonic_blocking::measure(load),
+        Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))

@@ -52,6 +52,12 @@ pub(super) fn measure(load: &Load) -> Result<Measured, String> {
     load::run_on_threads(|| connect(Channel::builder(&load.address), load.case), load)
 }
 
+/// Calls with a thread for each call in flight, which share a session.
+pub(super) fn measure_shared(load: &Load) -> Result<Measured, String> {
+    let caller = connect(Channel::builder(&load.address), load.case)?;
+    load::run_on_threads(|| Ok(caller.clone()), load)
+}
+
 /// A caller through such a channel, for a case's bodies and metadata.
 pub(crate) fn connect(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
     let channel = builder.connect_blocking().map_err(|error| format!("cannot connect: {error}"))?;
