@@ -12,7 +12,7 @@ use crate::endpoint::CallGuard;
 /// What a channel does when a call has ended.
 #[derive(Debug)]
 pub(crate) struct Afterwards {
-    _guard: Option<CallGuard>,
+    guard: Option<CallGuard>,
     /// Told how it ended.
     throttle: Option<Arc<Throttle>>,
     /// Statuses that count as failures.
@@ -24,18 +24,24 @@ impl Afterwards {
     pub(crate) fn new(
         channel: &Routing,
         method: &MethodConfig,
-        guard: Option<CallGuard>,
+        mut guard: Option<CallGuard>,
         ended: Option<Code>,
     ) -> Afterwards {
+        if let (Some(guard), Some(code)) = (&mut guard, ended) {
+            guard.tell(code);
+        }
         let throttle = channel.throttle.clone();
         if let (Some(throttle), Some(Code::Ok)) = (&throttle, ended) {
             throttle.succeeded();
         }
         let codes = method.retry.as_ref().map(|retry| retry.codes.clone()).unwrap_or_default();
-        Afterwards { _guard: guard, throttle: throttle.filter(|_| ended.is_none()), codes }
+        Afterwards { guard, throttle: throttle.filter(|_| ended.is_none()), codes }
     }
 
-    pub(crate) fn end(self, code: Code) {
+    pub(crate) fn end(mut self, code: Code) {
+        if let Some(guard) = &mut self.guard {
+            guard.tell(code);
+        }
         match self.throttle {
             Some(throttle) if code == Code::Ok => throttle.succeeded(),
             Some(throttle) if self.codes.contains(&code) => drop(throttle.failed()),

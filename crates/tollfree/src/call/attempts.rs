@@ -224,10 +224,12 @@ impl<'a, C: Call> Attempts<'a, C> {
 
     async fn make(mut self, mut first: Option<First>) -> Result<C::Reply, Status> {
         loop {
-            let First { picked, guard } = match first.take() {
+            let First { picked, mut guard } = match first.take() {
                 Some(first) => first,
                 None => match self.channel.pick(self.terms.waits, self.avoid.as_ref()).await {
-                    Ok(picked) => First { guard: Some(picked.endpoint.begin_call()), picked },
+                    Ok(picked) => {
+                        First { guard: Some(picked.endpoint.begin_call(self.terms.deadline_ns)), picked }
+                    }
                     Err(failed) => {
                         self.again(failed.code(), Pushback::None).await.or_fail(failed)?;
                         continue;
@@ -241,7 +243,7 @@ impl<'a, C: Call> Attempts<'a, C> {
                 Ok(mut reply) => {
                     let alone = C::status_alone(&reply);
                     if let Some((code, pushback)) = alone.filter(|(code, _)| *code != Code::Ok) {
-                        self.terms.attempt_ended(code);
+                        self.attempt_ended(&mut guard, code);
                         match self.again(code, pushback).await {
                             Next::Again => continue,
                             Next::TooLong => C::say_too_long(&mut reply),
@@ -260,12 +262,20 @@ impl<'a, C: Call> Attempts<'a, C> {
                 }
                 Err(failed) => {
                     let code = failed.status.code();
-                    self.terms.attempt_ended(code);
+                    self.attempt_ended(&mut guard, code);
                     let pushback = Pushback::of(failed.status.metadata().as_ref());
                     self.again(code, pushback).await.or_fail(failed.status)?;
                     self.avoid = Some(picked.endpoint);
                 }
             }
+        }
+    }
+
+    /// An attempt has failed, by the server's word or for want of it.
+    fn attempt_ended(&self, guard: &mut Option<CallGuard>, code: Code) {
+        self.terms.attempt_ended(code);
+        if let Some(guard) = guard {
+            guard.tell(code);
         }
     }
 

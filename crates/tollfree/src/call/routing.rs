@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tollfree_transport::Attachment;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::call::retry::Throttle;
 use crate::call::service_config::ServiceConfig;
 use crate::endpoint::balance::{Balancer, Picked};
-use crate::endpoint::{Connection, Endpoint};
+use crate::endpoint::{CallGuard, Connection, Endpoint};
 use crate::message::payloads::Sharing;
 use crate::metrics::{Metrics, Outcome};
 
@@ -77,12 +77,15 @@ impl Routing {
 
     /// The sessions that its calls use now.
     pub(crate) fn sessions(&self) -> Vec<Arc<Attachment>> {
-        self.balancer.endpoints().iter().filter_map(|endpoint| endpoint.live()).collect()
+        self.balancer.endpoints().iter().filter_map(|member| member.endpoint().live()).collect()
     }
 
     /// A call has succeeded at its first attempt.
     #[inline]
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn succeeded(&self, guard: &mut Option<CallGuard>) {
+        if let Some(guard) = guard {
+            guard.tell(Code::Ok);
+        }
         if let Some(throttle) = &self.throttle {
             throttle.succeeded();
         }

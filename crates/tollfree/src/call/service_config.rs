@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tollfree_balancer::OutlierDetection;
 use tonic::Code;
 
+use crate::call::fields::{duration, wrong};
+use crate::call::load_balancing::LoadBalancing;
 use crate::call::retry::{RetryPolicy, Throttling};
 use crate::endpoint::balance::Balance;
 use crate::endpoint::error::ServiceConfigError;
@@ -16,10 +19,6 @@ use crate::endpoint::error::ServiceConfigError;
 const ATTEMPTS_MAX: u32 = 5;
 /// The largest number of tokens that gRPC allows.
 const TOKENS_MAX: f64 = 1000.0;
-
-fn wrong(field: &'static str, problem: impl Into<String>) -> ServiceConfigError {
-    ServiceConfigError::Field { field, problem: problem.into() }
-}
 
 /// What a method's calls are to be done with.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +32,7 @@ pub(crate) struct MethodConfig {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServiceConfig {
     pub(crate) balance: Option<Balance>,
+    pub(crate) outlier_detection: Option<OutlierDetection>,
     pub(crate) throttling: Option<Throttling>,
     pub(crate) health_service: Option<Arc<str>>,
     methods: HashMap<String, Arc<MethodConfig>>,
@@ -47,8 +47,13 @@ impl ServiceConfig {
     /// [`ServiceConfigError`], which names the field.
     pub(crate) fn parse(json: &str) -> Result<ServiceConfig, ServiceConfigError> {
         let text: Text = serde_json::from_str(json)?;
+        let LoadBalancing { balance, outlier_detection } = match text.load_balancing_config.is_empty() {
+            true => LoadBalancing::of_name(text.load_balancing_policy.as_deref())?,
+            false => LoadBalancing::of("loadBalancingConfig", &text.load_balancing_config)?,
+        };
         let mut config = ServiceConfig {
-            balance: text.balance()?,
+            balance,
+            outlier_detection,
             throttling: text.retry_throttling.map(ThrottlingText::check).transpose()?,
             health_service: text.health_check_config.and_then(|health| health.service_name).map(Arc::from),
             ..ServiceConfig::default()
@@ -87,35 +92,6 @@ struct Text {
     method_config: Vec<MethodText>,
     retry_throttling: Option<ThrottlingText>,
     health_check_config: Option<HealthText>,
-}
-
-impl Text {
-    /// The first policy of the list that is known here.
-    fn balance(&self) -> Result<Option<Balance>, ServiceConfigError> {
-        let known = |name: &str| match name {
-            "pick_first" => Some(Balance::PickFirst),
-            "round_robin" => Some(Balance::RoundRobin),
-            "least_outstanding" => Some(Balance::LeastOutstanding),
-            _ => None,
-        };
-        if self.load_balancing_config.is_empty() {
-            let Some(name) = &self.load_balancing_policy else { return Ok(None) };
-            let unknown = || wrong("loadBalancingPolicy", format!("\"{name}\" is not known here"));
-            return known(&name.to_lowercase()).map(Some).ok_or_else(unknown);
-        }
-        let mut names = Vec::new();
-        for entry in &self.load_balancing_config {
-            let mut keys = entry.keys();
-            let (Some(name), None) = (keys.next(), keys.next()) else {
-                return Err(wrong("loadBalancingConfig", "has an entry that isn't one policy"));
-            };
-            if let Some(balance) = known(name) {
-                return Ok(Some(balance));
-            }
-            names.push(name.as_str());
-        }
-        Err(wrong("loadBalancingConfig", format!("has no policy that is known here: {}", names.join(", "))))
-    }
 }
 
 #[derive(Deserialize)]
@@ -264,21 +240,6 @@ fn code(value: &Value) -> Result<Code, ServiceConfigError> {
     number.map(|number| Code::from_i32(number as i32)).ok_or_else(unknown)
 }
 
-/// A duration in protobuf's JSON form: seconds with up to nine decimals, and an `s`.
-fn duration(field: &'static str, text: &str) -> Result<Duration, ServiceConfigError> {
-    let parse = || {
-        let seconds = text.strip_suffix('s')?;
-        let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(whole) || !digits(fraction) || whole.len() > 12 || fraction.len() > 9 {
-            return None;
-        }
-        let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
-        Some(Duration::new(whole.parse().ok()?, nanos))
-    };
-    parse().ok_or_else(|| wrong(field, format!("is \"{text}\", and not a duration such as \"0.5s\"")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,16 +304,5 @@ mod tests {
             assert!(error.contains(hint), "{json}: {error}");
         }
         assert_eq!(ServiceConfig::parse("{}").unwrap().balance, None);
-    }
-
-    #[test]
-    fn durations_are_those_of_protobuf() {
-        for (text, nanos) in [("0s", 0), ("1s", 1_000_000_000), ("0.000000001s", 1), ("1.5s", 1_500_000_000)]
-        {
-            assert_eq!(duration("timeout", text).unwrap(), Duration::from_nanos(nanos), "{text}");
-        }
-        for text in ["", "s", "1", "1.s", ".5s", "-1s", "1e3s", "0.0000000001s", "1 s"] {
-            assert!(duration("timeout", text).is_err(), "{text}");
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Channels whose endpoints come and go while they are used.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
+use tollfree_balancer::{Record, Target};
 use tollfree_transport::Config;
 use tower::discover::Change;
 
@@ -19,9 +19,9 @@ use crate::endpoint::upgrade::Plan;
 use crate::http::shortcut;
 use crate::message::payloads::Sharing;
 
-/// The address of a server that a channel may use: for [`Channel::balance_channel`].
+/// A server that a channel may use: for [`Channel::balance_channel`] and [`ChannelBuilder::endpoints`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
+pub struct Endpoint(Target);
 
 impl Endpoint {
     /// Of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or `https://host:port`; for channels
@@ -37,12 +37,45 @@ impl Endpoint {
         } else {
             Place::check(&uri)?;
         }
-        Ok(Endpoint(uri))
+        Ok(Endpoint(Target::new(uri)))
     }
 
     /// As it was given.
     pub fn uri(&self) -> &str {
-        &self.0
+        &self.0.address
+    }
+
+    /// Its share of the calls beside the other endpoints of its priority; 1 unless this says otherwise. One of weight 0 gets none. `PickFirst`
+    /// knows no other weights.
+    pub fn weight(self, weight: u32) -> Endpoint {
+        Endpoint(Target { weight, ..self.0 })
+    }
+
+    /// The priority that it belongs to: 0, the highest, unless this says otherwise. Calls go to the highest priority of which an endpoint can
+    /// be used, and wait for one that is being connected. When all of a priority fail, they go to the next, and back when one can be used again.
+    ///
+    /// # Example
+    /// ```
+    /// # fn example() -> Result<(), tollfree::ChannelError> {
+    /// use tollfree::{Balance, ChannelBuilder, Endpoint};
+    ///
+    /// let near = ["shm:///run/app/a.sock", "shm:///run/app/b.sock"].map(Endpoint::from_shared);
+    /// let far = Endpoint::from_shared("http://localhost:50051")?.priority(1);
+    /// let channel = ChannelBuilder::default()
+    ///     .endpoints(near.into_iter().collect::<Result<Vec<_>, _>>()?)
+    ///     .endpoints([far])
+    ///     .balance(Balance::RoundRobin)
+    ///     .connect_lazy()?;
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn priority(self, priority: u32) -> Endpoint {
+        Endpoint(Target { priority, ..self.0 })
+    }
+
+    pub(super) fn into_target(self) -> Target {
+        self.0
     }
 }
 
@@ -60,9 +93,13 @@ pub(crate) struct Maker {
 impl Maker {
     /// # Errors
     /// [`ChannelError`] for an address or a setting that can't be meant.
-    pub(crate) fn make(&self, uri: &str) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
+    pub(crate) fn make(
+        &self,
+        uri: &str,
+        record: Option<&Arc<Record>>,
+    ) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
         let Maker { settings, sharing, plan, http2, files, .. } = self;
-        let made = endpoint::Endpoint::new(uri, settings, sharing, plan, http2, files)?;
+        let made = endpoint::Endpoint::new(uri, settings, sharing, plan, http2, files)?.counting(record);
         Ok(if self.shortcuts { made.asking(shortcut::keep) } else { Arc::new(made) })
     }
 }
@@ -100,7 +137,7 @@ impl ChannelBuilder {
     /// A channel that connects at the first call, and what inserts further endpoints and removes them while it is used. Those that
     /// the builder was given stay. `capacity`: changes that may wait to be taken up.
     ///
-    /// A key that is inserted again gets the new endpoint in the place of the old one. Calls under way at an endpoint that
+    /// A key that is inserted again gets the new endpoint in the place of the old one; if its address is the same, its connection stays. Calls under way at an endpoint that
     /// is removed go on. One that the channel's settings don't allow, such as `https://` without `tls_config`, is not
     /// inserted; the log says why. Endpoints stay as they are when the sender is dropped. Must be called in a tokio runtime.
     ///
@@ -116,36 +153,45 @@ impl ChannelBuilder {
     where
         K: Hash + Eq + Send + Clone + 'static,
     {
+        let fixed = self.targets.clone();
         let (channel, maker) = self.make(true)?;
         let (sender, changes) = mpsc::channel(capacity);
-        let task = tokio::spawn(take_up(changes, channel.downgrade(), maker));
+        let task = tokio::spawn(take_up(changes, fixed, channel.downgrade(), maker));
         channel.change(Changes(task.abort_handle()));
         Ok((channel, sender))
     }
 }
 
-/// Takes up changes until there are no more.
-async fn take_up<K: Hash + Eq>(
+/// Takes up changes until there are no more: each makes another list, which takes the place of the one before.
+async fn take_up<K: Eq + Clone>(
     mut changes: mpsc::Receiver<Change<K, Endpoint>>,
+    fixed: Vec<Target>,
     channel: Weak<Routing>,
     maker: Maker,
 ) {
-    let mut endpoints = HashMap::new();
+    let mut inserted: Vec<(K, Target)> = Vec::new();
     while let Some(change) = changes.recv().await {
         let Some(channel) = channel.upgrade() else { return };
-        match change {
-            Change::Insert(key, Endpoint(uri)) => match maker.make(&uri) {
-                Ok(endpoint) => {
-                    let old = endpoints.insert(key, endpoint.clone());
-                    channel.balancer.insert(endpoint, old.as_ref());
+        let mut next = inserted.clone();
+        let place = |wanted: &K| inserted.iter().position(|(key, _)| key == wanted);
+        let address = match change {
+            Change::Insert(key, Endpoint(target)) => {
+                let address = target.address.clone();
+                match place(&key) {
+                    Some(place) => next[place].1 = target,
+                    None => next.push((key, target)),
                 }
-                Err(error) => tracing::error!(address = %uri, %error, "not inserted into a channel"),
-            },
-            Change::Remove(key) => {
-                if let Some(old) = endpoints.remove(&key) {
-                    channel.balancer.remove(&old);
-                }
+                address
             }
+            Change::Remove(key) => {
+                let Some(place) = place(&key) else { continue };
+                next.remove(place).1.address
+            }
+        };
+        let targets = fixed.iter().chain(next.iter().map(|(_, target)| target)).cloned().collect();
+        match channel.balancer.replace(targets, |target, record| maker.make(&target.address, record)) {
+            Ok(()) => inserted = next,
+            Err(error) => tracing::error!(%address, %error, "not inserted into a channel"),
         }
     }
 }

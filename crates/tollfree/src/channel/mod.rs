@@ -6,6 +6,7 @@ mod fellows;
 pub(crate) mod slot;
 pub(crate) mod tonic_channel;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Request, Uri};
+use tollfree_balancer::{Member, Target};
 use tollfree_pool::Pool;
 use tollfree_transport::{Config, PeerPolicy, Purpose, WaitPolicy};
 use tonic::Status;
@@ -64,7 +66,7 @@ pub struct Channel {
 /// and [`balance_channel`](ChannelBuilder::balance_channel) lets them come and go.
 #[derive(Clone, Debug, Default)]
 pub struct ChannelBuilder {
-    uris: Vec<String>,
+    targets: Vec<Target>,
     config: Config,
     sharing: Sharing,
     timeout: Option<Duration>,
@@ -107,7 +109,13 @@ impl ChannelBuilder {
     /// A further server: of any kind, `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or
     /// `https://host:port`.
     pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
-        self.uris.push(uri.into());
+        self.targets.push(Target::new(uri.into()));
+        self
+    }
+
+    /// Further servers, with weights and priorities.
+    pub fn endpoints(mut self, endpoints: impl IntoIterator<Item = changing::Endpoint>) -> Self {
+        self.targets.extend(endpoints.into_iter().map(changing::Endpoint::into_target));
         self
     }
 
@@ -225,7 +233,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// gRPC's service config, as JSON: `loadBalancingConfig`, `methodConfig` with `name`, `timeout`, `waitForReady` and
+    /// gRPC's service config, as JSON: `loadBalancingConfig` (also `outlier_detection_experimental` of gRFC A50), `methodConfig` with `name`, `timeout`, `waitForReady` and
     /// `retryPolicy`, `retryThrottling`, and `healthCheckConfig`, which as in gRPC is heeded by all balancing but
     /// `pick_first`. Of a request to be sent again 256 KiB are kept; a longer one is sent once, unless it is a unary call of
     /// level 2 over shared memory, whose message stays with the caller. Hedging and message limits are refused, fields that
@@ -366,24 +374,25 @@ impl ChannelBuilder {
             self.http2.user_agent = Some(value);
             self.config.agent = Some(agent);
         }
-        let managed = self.service_config.is_some() || self.uris.len() != 1 || changes;
+        let managed = self.service_config.is_some() || self.targets.len() != 1 || changes;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
         if let Some(target) = self.config.via.clone() {
-            let other = self.uris.iter().find(|uri| !is_shepherd(uri));
+            let other = self.uris().find(|uri| !is_shepherd(uri));
             let wrong = other.map(|uri| {
                 format!("{uri} is no shepherd's address: write shm:///path or device+tls://host:port")
             });
             let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
-            if let Some(uri) = self.uris.iter().find(|uri| self.config.dedicated && is_device(uri)) {
+            if let Some(uri) = self.uris().find(|uri| self.config.dedicated && is_device(uri)) {
                 return Err(ChannelError::Via(format!(
                     "a channel for calls that block their thread says nothing between them, so {uri} would take it for dead: use one that doesn't"
                 )));
             }
         }
-        let target = self.config.via.clone().unwrap_or_else(|| self.uris.join(",").into());
+        let target =
+            self.config.via.clone().unwrap_or_else(|| self.uris().collect::<Vec<_>>().join(",").into());
         // A target elsewhere is nobody that could be met; a channel that chooses does so among shepherds.
         let is_plain = !managed && !self.config.dedicated;
         let shortcuts = is_plain && self.config.via.as_ref().is_some_and(|via| via.starts_with("group:"));
@@ -395,13 +404,15 @@ impl ChannelBuilder {
             http2: self.http2,
             files: self.files,
         };
-        let endpoints = self.uris.iter().map(|uri| maker.make(uri)).collect::<Result<Vec<_>, _>>()?;
-        let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
         let health =
             config.health_service.clone().map(|service| HealthCheck { service, watch: health::watch });
+        let balancer = Balancer::new(balance, config.outlier_detection.clone(), health);
+        balancer.replace(self.targets, |target, record| maker.make(&target.address, record))?;
+        let plain = balancer.endpoints().first().map(Member::endpoint).cloned();
+        let plain = plain.filter(|endpoint| !managed && endpoint.is_session());
         let inner = Routing {
             plain,
-            balancer: Balancer::new(balance, endpoints, health),
+            balancer,
             sharing: maker.sharing.clone(),
             changes: OnceLock::new(),
             throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
@@ -418,6 +429,10 @@ impl ChannelBuilder {
         }
         Ok((Channel { inner }, maker))
     }
+
+    fn uris(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().map(|target| &*target.address)
+    }
 }
 
 impl Channel {
@@ -432,7 +447,7 @@ impl Channel {
 
     /// A channel with settings, to one server or (with [`ChannelBuilder::endpoint`]) several.
     pub fn builder(uri: impl Into<String>) -> ChannelBuilder {
-        ChannelBuilder { uris: vec![uri.into()], ..ChannelBuilder::default() }
+        ChannelBuilder { targets: vec![Target::new(uri.into())], ..ChannelBuilder::default() }
     }
 
     /// Connects to the shepherd at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel
@@ -451,11 +466,14 @@ impl Channel {
 
     /// A channel to a process that has connected by itself.
     pub(crate) fn of_attached(endpoint: Arc<Endpoint>) -> Channel {
+        let balancer = Balancer::new(Balance::default(), None, None);
+        let target = Target::new(endpoint.name.clone());
+        let Ok(()) = balancer.replace(vec![target], |_, _| Ok::<_, Infallible>(endpoint.clone()));
         Channel {
             inner: Arc::new(Routing {
                 plain: Some(endpoint.clone()),
                 sharing: endpoint.sharing.clone(),
-                balancer: Balancer::new(Balance::default(), vec![endpoint], None),
+                balancer,
                 changes: OnceLock::new(),
                 config: ServiceConfig::default(),
                 throttle: None,
@@ -470,7 +488,11 @@ impl Channel {
     /// Which way calls take now.
     pub fn path(&self) -> Path {
         let balancer = &self.inner.balancer;
-        let endpoints = balancer.endpoints().iter().map(|endpoint| endpoint.path()).collect();
+        let path_of = |member: &Member<Arc<Endpoint>>| {
+            let path = member.endpoint().path();
+            if member.is_ejected() { path.ejected() } else { path }
+        };
+        let endpoints = balancer.endpoints().iter().map(path_of).collect();
         Path { balance: balancer.balance, endpoints }
     }
 
@@ -492,7 +514,7 @@ impl Channel {
     /// Whether no call goes over HTTP/2, nor may come to.
     pub(crate) fn has_sessions_only(&self) -> bool {
         self.inner.changes.get().is_none()
-            && self.inner.balancer.endpoints().iter().all(|endpoint| endpoint.is_session())
+            && self.inner.balancer.endpoints().iter().all(|member| member.endpoint().is_session())
     }
 
     /// Its endpoints change from here on.
@@ -514,18 +536,18 @@ impl Channel {
     /// Whether calls go by sessions, at times at least: the shorter way is open whenever there is one.
     pub(crate) fn may_be_direct(&self) -> bool {
         self.inner.changes.get().is_some()
-            || self.inner.balancer.endpoints().iter().any(|endpoint| endpoint.may_have_session())
+            || self.inner.balancer.endpoints().iter().any(|member| member.endpoint().may_have_session())
     }
 
     /// Whether the shorter way is open now.
     pub(crate) fn is_direct(&self) -> bool {
         let endpoints = self.inner.balancer.endpoints();
-        endpoints.iter().any(|endpoint| endpoint.is_session() || endpoint.live().is_some())
+        endpoints.iter().map(Member::endpoint).any(|known| known.is_session() || known.live().is_some())
     }
 
     /// Looks after the sessions where no runtime runs that would.
     pub(crate) fn attend(&self) {
-        for endpoint in self.inner.balancer.endpoints().iter() {
+        for endpoint in self.inner.balancer.endpoints().iter().map(Member::endpoint) {
             if let Some(attachment) = endpoint.live() {
                 attachment.attend();
                 if attachment.closed().is_some() {
@@ -544,7 +566,7 @@ impl Channel {
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoints = self.inner.balancer.endpoints();
-        let names: Vec<_> = endpoints.iter().map(|endpoint| &endpoint.name).collect();
+        let names: Vec<_> = endpoints.iter().map(|member| &member.endpoint().name).collect();
         f.debug_struct("Channel").field("endpoints", &names).finish_non_exhaustive()
     }
 }

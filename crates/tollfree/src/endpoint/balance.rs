@@ -4,13 +4,16 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tollfree_balancer::{Event, List, Look, Member, OutlierDetection, Pick, Policy, Record, Target};
+use tollfree_transport::now_ns;
 use tonic::Status;
 
 use crate::endpoint::redial::PROVEN;
@@ -23,9 +26,9 @@ pub enum Balance {
     /// The first in the list that can be reached. One further down is used while those before it fail, and no longer.
     #[default]
     PickFirst,
-    /// Each in turn.
+    /// Each in turn, as often as its weight says.
     RoundRobin,
-    /// The one with the fewest calls under way: by the word of the server, where it is reached through a session, for
+    /// The one with the fewest calls under way, beside its weight: by the word of the server, where it is reached through a session, for
     /// that counts everybody's calls; by the channel's own calls elsewhere.
     LeastOutstanding,
 }
@@ -58,16 +61,16 @@ pub(crate) struct HealthCheck {
     pub(crate) watch: for<'a> fn(&'a Arc<Endpoint>, &'a Connection, &'a str, &'a Notify) -> Watching<'a>,
 }
 
-/// Chooses among endpoints.
+/// Chooses among endpoints: the rules are those of [`tollfree_balancer`]; connections, health and waiting are here.
 pub(crate) struct Balancer {
     pub(crate) balance: Balance,
-    /// Written to by channels only whose endpoints change while they are used.
-    endpoints: RwLock<Vec<Arc<Endpoint>>>,
+    /// Written to only where endpoints change while the channel is used, and where they may be ejected.
+    list: RwLock<List<Arc<Endpoint>>>,
     /// How health is asked for, if it is.
     health: Option<HealthCheck>,
-    /// Counts choices.
-    turn: AtomicUsize,
-    /// The last choice of `pick_first`, to say when it changes.
+    /// A call has been made.
+    is_used: AtomicBool,
+    /// The last choice, to say when it changes: of `pick_first` its place in the list, else its priority.
     chosen: AtomicUsize,
     /// Something became of an endpoint.
     changed: Arc<Notify>,
@@ -75,12 +78,12 @@ pub(crate) struct Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        self.endpoints.get_mut().iter().for_each(|endpoint| endpoint.let_go());
+        self.list.get_mut().members().iter().for_each(|member| member.endpoint().let_go());
     }
 }
 
 /// What a look at the endpoints came to.
-enum Look {
+enum Choice {
     Picked(Arc<Endpoint>, Connection),
     /// One of them is being connected for the first time, or again.
     Wait,
@@ -100,47 +103,44 @@ enum Tried {
 impl Balancer {
     pub(crate) fn new(
         balance: Balance,
-        endpoints: Vec<Arc<Endpoint>>,
+        detection: Option<OutlierDetection>,
         health: Option<HealthCheck>,
     ) -> Balancer {
+        let policy = match balance {
+            Balance::PickFirst => Policy::PickFirst,
+            Balance::RoundRobin => Policy::RoundRobin,
+            Balance::LeastOutstanding => Policy::LeastOutstanding,
+        };
         Balancer {
             balance,
             health,
-            turn: AtomicUsize::new(0),
+            is_used: AtomicBool::new(false),
             chosen: AtomicUsize::new(usize::MAX),
             changed: Arc::default(),
-            endpoints: RwLock::new(endpoints),
+            list: RwLock::new(List::new(policy, detection, now_ns())),
         }
     }
 
-    /// Chooses from a further endpoint, in the place of `old` if there is one. Must be called in a tokio runtime.
-    pub(crate) fn insert(&self, endpoint: Arc<Endpoint>, old: Option<&Arc<Endpoint>>) {
-        let mut endpoints = self.endpoints.write();
-        let place = old.and_then(|old| endpoints.iter().position(|known| Arc::ptr_eq(known, old)));
-        match place {
-            Some(idx) => std::mem::replace(&mut endpoints[idx], endpoint.clone()).let_go(),
-            None => endpoints.push(endpoint.clone()),
+    /// Chooses from these endpoints from here on. One whose address is known stays, with its connection; of the others `make` makes one each.
+    /// Calls under way at those that are left out go on. Must be called in a tokio runtime if calls have been made.
+    ///
+    /// # Errors
+    /// What `make` says; nothing has changed then.
+    pub(crate) fn replace<X>(
+        &self,
+        targets: Vec<Target>,
+        make: impl FnMut(&Target, Option<&Arc<Record>>) -> Result<Arc<Endpoint>, X>,
+    ) -> Result<(), X> {
+        let mut list = self.list.write();
+        let gone = list.replace(targets, now_ns(), make)?;
+        gone.iter().for_each(|endpoint| endpoint.let_go());
+        if self.is_used.load(Ordering::Relaxed) {
+            self.keep_first(&list);
         }
-        if self.balance != Balance::PickFirst && self.turn.load(Ordering::Relaxed) > 0 {
-            // The others have been connected since the first call.
-            self.keep(&endpoint);
-        }
-        self.note_change(&endpoints);
-    }
-
-    /// Chooses from an endpoint no more. Calls under way there go on.
-    pub(crate) fn remove(&self, endpoint: &Arc<Endpoint>) {
-        let mut endpoints = self.endpoints.write();
-        endpoints.retain(|known| !Arc::ptr_eq(known, endpoint));
-        endpoint.let_go();
-        self.note_change(&endpoints);
-    }
-
-    /// The list has changed, and is still held.
-    fn note_change(&self, _: &RwLockWriteGuard<'_, Vec<Arc<Endpoint>>>) {
         // The number of the last choice may be another's now.
         self.chosen.store(usize::MAX, Ordering::Relaxed);
         self.changed.notify_waiters();
+        Ok(())
     }
 
     /// Chooses an endpoint, not `avoid` if there is another. With `wait` it waits until there is one; without, only while
@@ -159,31 +159,45 @@ impl Balancer {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let failing = match self.look(avoid) {
-                Look::Picked(endpoint, connection) => return Ok(Picked { endpoint, connection }),
-                Look::Failing(status) => status,
-                Look::Wait => {
+                Choice::Picked(endpoint, connection) => return Ok(Picked { endpoint, connection }),
+                Choice::Failing(status) => status,
+                Choice::Wait => {
                     changed.await;
                     continue;
                 }
             };
             tokio::select! {
                 tried = self.try_again() => match tried {
-                    Tried::Nothing if wait => changed.await,
+                    Tried::Nothing if wait => tokio::select! {
+                        () = changed => {}
+                        () = self.return_of_one() => {}
+                    },
                     Tried::Nothing => return Err(failing),
                     Tried::Failed(status) if !wait => return Err(status),
                     Tried::Failed(_) => {}
                     Tried::Connected => self.changed.notify_waiters(),
                 },
                 () = &mut changed => {}
+                () = self.return_of_one(), if wait => {}
             }
+        }
+    }
+
+    /// Resolves when an endpoint may return that is ejected; never where none is.
+    async fn return_of_one(&self) {
+        let returns_ns = self.list.read().returns_ns();
+        match returns_ns {
+            Some(at_ns) => tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns()))).await,
+            None => std::future::pending().await,
         }
     }
 
     /// Tries all endpoints at once that calls try, until one is connected.
     async fn try_again(&self) -> Tried {
         let tried: Vec<_> = {
-            let endpoints = self.endpoints.read();
-            endpoints.iter().filter(|endpoint| endpoint.is_tried_by_calls()).cloned().collect()
+            let list = self.list.read();
+            let endpoints = list.members().iter().map(Member::endpoint);
+            endpoints.filter(|endpoint| endpoint.is_tried_by_calls()).cloned().collect()
         };
         if tried.is_empty() {
             return Tried::Nothing;
@@ -203,89 +217,96 @@ impl Balancer {
     pub(crate) fn pick_now(&self) -> Option<(Arc<Endpoint>, Connection)> {
         tokio::runtime::Handle::try_current().ok()?;
         match self.look(None) {
-            Look::Picked(endpoint, connection) => Some((endpoint, connection)),
+            Choice::Picked(endpoint, connection) => Some((endpoint, connection)),
             _ => None,
         }
     }
 
-    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
-        let endpoints = self.endpoints.read();
-        match self.balance {
-            // One that changes, and has none yet.
-            _ if endpoints.is_empty() => Look::Wait,
-            Balance::PickFirst => self.look_in_order(&endpoints, avoid),
-            _ => self.look_around(&endpoints, avoid),
+    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Choice {
+        let mut list = self.list.read();
+        if list.is_detecting() {
+            let now_ns = now_ns();
+            if list.is_due(now_ns) {
+                drop(list);
+                self.sweep(now_ns);
+                list = self.list.read();
+            }
         }
-    }
-
-    fn look_in_order(&self, endpoints: &[Arc<Endpoint>], avoid: Option<&Arc<Endpoint>>) -> Look {
-        let mut first_failure = None;
-        for (idx, endpoint) in endpoints.iter().enumerate() {
-            if endpoint.mover().is_some() {
-                // It has work to do there beyond the first connection.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+            self.keep_first(&list);
+        }
+        let is_first = self.balance == Balance::PickFirst;
+        let look = |endpoint: &Arc<Endpoint>| {
+            if !is_first || endpoint.mover().is_some() {
+                // It may have work to do there beyond the first connection.
                 self.keep(endpoint);
             }
             if let Some(connection) = endpoint.ready() {
-                let last = self.chosen.swap(idx, Ordering::Relaxed);
-                if last != idx
-                    && let Some(last) = endpoints.get(last)
-                {
-                    tracing::info!(
-                        from = %last.name,
-                        to = %endpoint.name,
-                        "calls go to another endpoint: it is the first that can be reached"
-                    );
+                return Look::Ready(connection);
+            }
+            if is_first {
+                self.keep(endpoint);
+            }
+            endpoint.failing().map_or(Look::Waits, Look::Fails)
+        };
+        let is_avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
+        match list.pick(is_avoided, look, |endpoint| endpoint.load()) {
+            Pick::Chosen(chosen) => {
+                let number = if is_first { chosen.place } else { chosen.priority as usize };
+                if self.chosen.load(Ordering::Relaxed) != number {
+                    self.say_where(&list, number);
                 }
-                return Look::Picked(endpoint.clone(), connection);
+                Choice::Picked(chosen.endpoint.clone(), chosen.reached)
             }
-            self.keep(endpoint);
-            match endpoint.failing() {
-                Some(status) => first_failure = first_failure.or(Some(status)),
-                // Just lost: while it is tried again, a call that was there already goes on to the next.
-                None if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint)) && endpoints.len() > 1 => {}
-                None => return Look::Wait,
-            }
+            Pick::Wait => Choice::Wait,
+            Pick::Failing(Some(status)) => Choice::Failing(status),
+            Pick::Failing(None) => Choice::Failing(Status::unavailable(
+                "no endpoint may be used now: calls have failed at each of them (outlier detection), or their weights are 0",
+            )),
         }
-        first_failure.map_or(Look::Wait, Look::Failing)
     }
 
-    fn look_around(&self, endpoints: &[Arc<Endpoint>], avoid: Option<&Arc<Endpoint>>) -> Look {
-        let count = endpoints.len();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        if turn == 0 {
-            // All from the first call on, as in gRPC: that one may find an endpoint that is ready, and look no further.
-            endpoints.iter().for_each(|endpoint| self.keep(endpoint));
+    /// Calls go elsewhere than before.
+    #[cold]
+    fn say_where(&self, list: &List<Arc<Endpoint>>, number: usize) {
+        let last = self.chosen.swap(number, Ordering::Relaxed);
+        if last == number || last == usize::MAX {
+            return;
         }
-        let first = turn % count;
-        let (mut best, mut spare): (Option<(u32, _)>, _) = (None, None);
-        let (mut failure, mut waits) = (None, false);
-        for step in 0..count {
-            let endpoint = &endpoints[(first + step) % count];
-            self.keep(endpoint);
-            let Some(connection) = endpoint.ready() else {
-                match endpoint.failing() {
-                    Some(status) => failure = failure.or(Some(status)),
-                    None => waits = true,
+        if self.balance != Balance::PickFirst {
+            tracing::info!(from = last, to = number, "calls go to endpoints of another priority");
+        } else if let (Some(last), Some(now)) = (list.members().get(last), list.members().get(number)) {
+            tracing::info!(
+                from = %last.endpoint().name,
+                to = %now.endpoint().name,
+                "calls go to another endpoint: it is the first that can be reached"
+            );
+        }
+    }
+
+    /// Ejects endpoints, and has them return.
+    #[cold]
+    fn sweep(&self, now_ns: u64) {
+        let events = self.list.write().sweep(now_ns);
+        for event in events {
+            match event {
+                Event::Ejected { address, cause, for_ns } => {
+                    let seconds = for_ns as f64 / 1e9;
+                    tracing::warn!(%address, ?cause, seconds, "an endpoint is ejected: too many of its calls have failed");
                 }
-                continue;
-            };
-            let picked = (endpoint, connection);
-            if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint)) {
-                spare = Some(picked);
-                continue;
-            }
-            if self.balance == Balance::RoundRobin {
-                return Look::Picked(picked.0.clone(), picked.1);
-            }
-            let load = endpoint.load();
-            if best.as_ref().is_none_or(|(least, _)| load < *least) {
-                best = Some((load, picked));
+                Event::Returned { address } => {
+                    tracing::info!(%address, "an endpoint that was ejected gets calls again");
+                    self.changed.notify_waiters();
+                }
             }
         }
-        match (best.map(|(_, picked)| picked).or(spare), failure) {
-            (Some((endpoint, connection)), _) => Look::Picked(endpoint.clone(), connection),
-            (None, Some(status)) if !waits => Look::Failing(status),
-            _ => Look::Wait,
+    }
+
+    /// Has all that calls go to first connected, as in gRPC: a call may find one that is ready, and look no further.
+    fn keep_first(&self, list: &List<Arc<Endpoint>>) {
+        if self.balance != Balance::PickFirst {
+            list.first_priority().for_each(|endpoint| self.keep(endpoint));
         }
     }
 
@@ -304,9 +325,9 @@ impl Balancer {
         });
     }
 
-    /// The endpoints, as they are now. They can't change while this is held.
-    pub(crate) fn endpoints(&self) -> RwLockReadGuard<'_, Vec<Arc<Endpoint>>> {
-        self.endpoints.read()
+    /// The endpoints, as they are now: by priority, and as they were given. They can't change while this is held.
+    pub(crate) fn endpoints(&self) -> MappedRwLockReadGuard<'_, [Member<Arc<Endpoint>>]> {
+        RwLockReadGuard::map(self.list.read(), List::members)
     }
 }
 
@@ -351,8 +372,6 @@ async fn over(endpoint: &Endpoint, connection: &Connection) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::endpoint::upgrade::Plan;
     use crate::message::payloads::Sharing;
@@ -379,7 +398,10 @@ mod tests {
             while endpoints[0].connect_now().await.is_err() {
                 tokio::task::yield_now().await;
             }
-            let balancer = Balancer::new(Balance::RoundRobin, endpoints.to_vec(), None);
+            let balancer = Balancer::new(Balance::RoundRobin, None, None);
+            let mut made = endpoints.iter().cloned();
+            let targets = endpoints.each_ref().map(|endpoint| Target::new(endpoint.name.clone()));
+            balancer.replace(targets.into(), |_, _| made.next().ok_or("one for each")).unwrap();
             let picked = balancer.pick(false, None).await.unwrap();
             assert_eq!(picked.endpoint.name, endpoints[0].name, "it was ready before");
             while !endpoints.iter().all(|endpoint| endpoint.ready().is_some()) {

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree_transport::{Attachment, Config, ConnectError, Ends, PeerIdentity, PeerPool};
-use tonic::Status;
+use tollfree_balancer::Record;
+use tollfree_transport::{Attachment, Config, ConnectError, Ends, PeerIdentity, PeerPool, now_ns};
+use tonic::{Code, Status};
 
 use crate::endpoint::attempt::Attempt;
 use crate::endpoint::connectors::{TcpConnector, UnixConnector};
@@ -89,6 +90,8 @@ pub(crate) struct Endpoint {
     redial: Redial,
     /// Calls of this channel under way here; counted where several endpoints are chosen from.
     calls: AtomicU32,
+    /// How calls of this channel end here, where endpoints may be ejected for that.
+    record: Option<Arc<Record>>,
     /// A [`Health`], as a number.
     health: AtomicU8,
     /// Told when an HTTP/2 connection turned out to be broken.
@@ -192,10 +195,16 @@ impl Endpoint {
             kind,
             redial,
             calls: AtomicU32::new(0),
+            record: None,
             health: AtomicU8::new(Health::Good as u8),
             broken: tokio::sync::Notify::new(),
             keeper: Mutex::default(),
         }
+    }
+
+    /// Has it count how its calls end.
+    pub(crate) fn counting(self, record: Option<&Arc<Record>>) -> Endpoint {
+        Endpoint { record: record.cloned(), ..self }
     }
 
     /// Has it ask its shepherd for shortcuts, whenever it has a session there. One of another host has none to give.
@@ -522,10 +531,10 @@ impl Endpoint {
         }
     }
 
-    /// A call begins here; it counts until the guard goes.
-    pub(crate) fn begin_call(self: &Arc<Self>) -> CallGuard {
+    /// An attempt of a call begins here; it counts until the guard goes.
+    pub(crate) fn begin_call(self: &Arc<Self>, deadline_ns: Option<u64>) -> CallGuard {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        CallGuard { endpoint: self.clone() }
+        CallGuard { endpoint: self.clone(), deadline_ns, is_told: false }
     }
 
     /// How busy it is: by its own word where it gives one, else by the calls of this channel.
@@ -633,14 +642,38 @@ async fn connect_http2(
     endpoint.connect_with_connector(TcpConnector::new(endpoint, limit, ends)).await
 }
 
-/// A call under way at an endpoint.
+/// An attempt of a call under way at an endpoint. How it has ended is told once. One that nobody tells of has failed if it had until its
+/// deadline; else its caller has lost interest, or no server has looked at it, which says nothing of the endpoint.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
     endpoint: Arc<Endpoint>,
+    deadline_ns: Option<u64>,
+    is_told: bool,
+}
+
+impl CallGuard {
+    /// How the attempt has ended.
+    #[inline]
+    pub(crate) fn tell(&mut self, code: Code) {
+        if let Some(record) = &self.endpoint.record
+            && !std::mem::replace(&mut self.is_told, true)
+        {
+            match code {
+                Code::Ok => record.succeeded(),
+                _ => record.failed(),
+            }
+        }
+    }
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
+        if self.endpoint.record.is_some()
+            && !self.is_told
+            && self.deadline_ns.is_some_and(|deadline_ns| now_ns() >= deadline_ns)
+        {
+            self.tell(Code::DeadlineExceeded);
+        }
         self.endpoint.calls.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -99,7 +99,7 @@ impl PayloadPath {
 pub struct Path {
     /// How an endpoint is chosen for a call.
     pub balance: Balance,
-    /// In the order in which they were given.
+    /// By priority, and in the order in which they were given.
     pub endpoints: Vec<EndpointPath>,
 }
 
@@ -107,6 +107,15 @@ impl Path {
     /// The first endpoint that is ready: the one that calls use, where one is used.
     pub fn ready(&self) -> Option<&EndpointPath> {
         self.endpoints.iter().find(|endpoint| endpoint.state == EndpointState::Ready)
+    }
+}
+
+impl EndpointPath {
+    /// The same for one that gets no calls for a time.
+    pub(crate) fn ejected(self) -> EndpointPath {
+        let state =
+            EndpointState::Failing("it is ejected for a time: too many of its calls have failed".into());
+        EndpointPath { state, ..self }
     }
 }
 

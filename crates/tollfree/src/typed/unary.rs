@@ -71,7 +71,7 @@ where
     let (mut first, mut begun, mut lent) = (None, None, None);
     if let Some((endpoint, connection)) = inner.pick_now() {
         let is_plain = inner.plain.is_some();
-        let guard = if is_plain { None } else { Some(endpoint.begin_call()) };
+        let mut guard = if is_plain { None } else { Some(endpoint.begin_call(terms.deadline_ns)) };
         if let Connection::Session(attachment) = &connection {
             if let Some(made) = &call.made {
                 made.attempt();
@@ -85,13 +85,13 @@ where
             };
             match poll_fn(&mut poll).await {
                 Step::Answered(answer) => {
-                    inner.succeeded();
+                    inner.succeeded(&mut guard);
                     return answered::<F, M2>(channel, &call, &answer);
                 }
                 Step::On(mut how) => {
                     // What comes by ref mostly comes in one go, too.
                     if let Some(came) = how.take_answer(&call)? {
-                        inner.succeeded();
+                        inner.succeeded(&mut guard);
                         let message = match came.message {
                             Gathered::Here(message) => message,
                             Gathered::Fetching(parts, what) => Box::pin(quick.fetched(parts, what)).await?,

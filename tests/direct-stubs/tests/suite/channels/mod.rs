@@ -7,8 +7,12 @@ mod direct;
 mod balancing;
 #[path = "../../../../../crates/tollfree/tests/suite/channels/changing.rs"]
 mod changing;
+#[path = "../../../../../crates/tollfree/tests/suite/channels/ejecting.rs"]
+mod ejecting;
 #[path = "../../../../../crates/tollfree/tests/suite/channels/place.rs"]
 mod place;
+#[path = "../../../../../crates/tollfree/tests/suite/channels/priorities.rs"]
+mod priorities;
 #[path = "../../../../../crates/tollfree/tests/suite/channels/readiness.rs"]
 mod readiness;
 #[path = "../../../../../crates/tollfree/tests/suite/channels/retries.rs"]
