@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use super::load::{Function, Load};
-use super::rules::{Chosen, Remember, Rules, least_outstanding};
+use super::rules::{Chosen, Remember, Rules};
 
 /// Workers that are looked at as those that may learn a function: what a choice costs doesn't grow with the square of a group.
 const LOOKED_AT: usize = 4;
@@ -35,7 +35,7 @@ impl Rules {
         let function = Function::of(path);
         let count = self.functions.load(Ordering::Relaxed);
         let bound = u64::from(self.imbalance.load(Ordering::Relaxed));
-        let now = self.turn();
+        let now = self.tick();
         let (all, sum) = workers
             .clone()
             .fold((0, 0), |(all, sum), (load, _)| (all + 1, sum + u64::from(load.outstanding())));
@@ -47,7 +47,7 @@ impl Rules {
 
         let with_room = workers.clone().filter(|(load, _)| self.has_room(load));
         let familiar = with_room.clone().filter(|(load, _)| load.has(function, count));
-        let near = least_outstanding(familiar, now).filter(|(load, _)| is_within(load));
+        let near = self.least_outstanding(familiar).filter(|(load, _)| is_within(load));
         let may_learn = |load: &Load| match near {
             Some((near, _)) => load.outstanding() < near.outstanding(),
             None => is_free(load),
@@ -113,7 +113,7 @@ mod tests {
             due.for_each(|(path, _)| rules.rates.count(Function::of(path), now));
         }
         for _ in 0..200 {
-            rules.turn();
+            rules.tick();
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tollfree_balancer::Turn;
+
 use super::load::{Function, Load};
 use super::rates::Rates;
 use crate::config::{Policy, Steering};
@@ -55,8 +57,10 @@ pub struct Rules {
     pub(super) imbalance: AtomicU32,
     depth: AtomicU32,
     waiting: AtomicU32,
-    /// Where the search among equals begins.
-    turn: AtomicU32,
+    /// Whose turn it is among equals.
+    turn: Turn,
+    /// Counts requests, for what is remembered of functions.
+    clock: AtomicU32,
     pub(super) rates: Rates,
 }
 
@@ -69,7 +73,8 @@ impl Rules {
             imbalance: AtomicU32::new(0),
             depth: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
-            turn: AtomicU32::new(0),
+            turn: Turn::default(),
+            clock: AtomicU32::new(0),
             rates: Rates::new(),
         };
         rules.change(steering);
@@ -115,8 +120,16 @@ impl Rules {
     }
 
     /// Ticks with each request that asks.
-    pub(super) fn turn(&self) -> u32 {
-        self.turn.fetch_add(1, Ordering::Relaxed)
+    pub(super) fn tick(&self) -> u32 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The worker with the fewest requests outstanding; among equals each in its turn.
+    pub(super) fn least_outstanding<'l, W: Copy>(
+        &self,
+        workers: impl Iterator<Item = (&'l Load, W)> + Clone,
+    ) -> Option<(&'l Load, W)> {
+        self.turn.least(workers, |(load, worker)| Some((load.outstanding(), 1, (load, worker))))
     }
 
     /// Chooses among the workers of a group that may have a request, in the order in which they attached. None where each of those
@@ -129,12 +142,8 @@ impl Rules {
         let with_room = workers.clone().filter(|(load, _)| self.has_room(load));
         let chosen = |(load, worker)| Chosen { worker, load, hit: None, remember: None };
         match self.policy() {
-            Policy::LeastOutstanding => least_outstanding(with_room, self.turn()).map(chosen),
-            Policy::RoundRobin => {
-                let count = with_room.clone().count();
-                let nth = self.turn() as usize % count.max(1);
-                with_room.clone().nth(nth).or_else(|| with_room.clone().next()).map(chosen)
-            }
+            Policy::LeastOutstanding => self.least_outstanding(with_room).map(chosen),
+            Policy::RoundRobin => self.turn.next(with_room, Some).map(chosen),
             Policy::Static => {
                 let owner = workers.max_by_key(|(load, _)| load.share_of(asking.connection));
                 owner.filter(|(load, _)| self.has_room(load)).map(chosen)
@@ -142,18 +151,6 @@ impl Rules {
             Policy::Affinity => self.choose_familiar(asking.path, workers),
         }
     }
-}
-
-/// The worker with the fewest requests outstanding; among equals each in its turn.
-pub(super) fn least_outstanding<'l, W: Copy>(
-    workers: impl Iterator<Item = (&'l Load, W)> + Clone,
-    turn: u32,
-) -> Option<(&'l Load, W)> {
-    let least = workers.clone().map(|(load, _)| load.outstanding()).min()?;
-    let equals = workers.clone().filter(|(load, _)| load.outstanding() == least);
-    let nth = turn as usize % equals.clone().count().max(1);
-    // The counts move meanwhile: the first will do then.
-    equals.clone().nth(nth).or_else(|| workers.clone().next())
 }
 
 #[cfg(test)]
