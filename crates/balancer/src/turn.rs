@@ -153,6 +153,14 @@ mod tests {
     }
 
     #[test]
+    fn small_shares_have_their_turns_in_different_rounds() {
+        let turn = Turn::default();
+        let shares = [4, 1, 1];
+        let row = [(); 6].map(|()| turn.next_by_share(0..3, |at: usize| Some((shares[at], at))).unwrap());
+        assert_eq!(row, [0, 0, 2, 0, 1, 0]);
+    }
+
+    #[test]
     fn shares_hold_among_those_that_can_be_used() {
         let turn = Turn::default();
         let mut counts = [0; 3];

@@ -270,6 +270,31 @@ fn consecutive_failures_eject_before_the_next_call() {
 }
 
 #[test]
+fn failures_that_could_eject_nobody_are_forgotten() {
+    let mut world = world(2, OutlierDetection { max_ejection_percent: 50, ..by_consecutive() });
+    end(&world, "1", 0, 5);
+    world.sweep();
+    // No other may be ejected now.
+    end(&world, "0", 0, 5);
+    world.sweep();
+    assert_eq!(world.ejected(), ["1"]);
+    (0..3).for_each(|_| interval(&mut world));
+    assert!(world.ejected().is_empty());
+    end(&world, "1", 0, 5);
+    world.sweep();
+    assert_eq!(world.ejected(), ["1"], "the failures of the other are long past");
+}
+
+#[test]
+fn an_interval_of_nothing_is_a_short_one() {
+    let mut world = world(1, OutlierDetection { interval_ns: 0, ..by_percentage() });
+    end(&world, "0", 0, 1);
+    world.now_ns += SECOND;
+    world.sweep();
+    assert_eq!(world.ejected(), ["0"]);
+}
+
+#[test]
 fn all_may_be_ejected_where_the_config_says_so_and_return() {
     for detection in [by_consecutive(), by_percentage()] {
         let mut world = world(3, detection);
