@@ -3,9 +3,11 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use tollfree_balancer::{ConsecutiveFailureEjection, List, OutlierDetection, Policy, Target};
+use tollfree_balancer::{
+    ConsecutiveFailureEjection, FailurePercentageEjection, List, OutlierDetection, Policy, Target,
+};
 
-use super::world::{Failed, SECOND, Server, World};
+use super::world::{Failed, Reach, SECOND, Server, World};
 
 fn targets(addresses: &[&str]) -> Vec<Target> {
     addresses.iter().map(|address| Target::new(*address)).collect()
@@ -32,6 +34,34 @@ fn what_is_in_both_lists_stays_the_same() {
     assert_eq!([world.choose(), world.choose()], ["b", "d"]);
     assert_eq!(world.replace(Vec::new()), ["d", "b"]);
     assert_eq!(world.pick().unwrap_err(), Failed::Waits);
+}
+
+#[test]
+fn turns_and_intervals_of_a_priority_go_on() {
+    let target = |address: &str, priority| Target { priority, ..Target::new(address) };
+    let percentage = FailurePercentageEjection {
+        minimum_hosts: 1,
+        request_volume: 1,
+        ..FailurePercentageEjection::default()
+    };
+    let detection = OutlierDetection { failure_percentage_ejection: Some(percentage), ..detection() };
+    let mut world = World::new(Policy::RoundRobin, Some(detection), 1);
+    world.replace(vec![target("a", 0), target("c", 1), target("d", 1)]);
+    assert_eq!(world.choose(), "a");
+    world.set("a", Reach::Absent);
+    assert_eq!(world.choose(), "c");
+    world.server("c").end(false);
+    world.now_ns += 5 * SECOND;
+    world.replace(vec![target("c", 1), target("d", 1)]);
+    assert_eq!(world.choose(), "d");
+    // The sweep is due where it was, and the next one too, though this one comes late.
+    world.now_ns += 8 * SECOND;
+    world.sweep();
+    assert_eq!(world.ejected(), ["c"]);
+    world.now_ns += 7 * SECOND - 1;
+    assert!(!world.list.is_due(world.now_ns));
+    world.now_ns += 1;
+    assert!(world.list.is_due(world.now_ns));
 }
 
 #[test]
