@@ -7,6 +7,7 @@ pub(crate) mod keeping;
 pub(crate) mod outflow;
 pub(crate) mod replay;
 pub(crate) mod request_sender;
+pub(crate) mod request_source;
 pub(crate) mod response_body;
 pub(crate) mod session_attempt;
 pub(crate) mod shortcut;

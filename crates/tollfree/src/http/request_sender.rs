@@ -1,25 +1,22 @@
 //! The request of a call by a session, sent message by message out of an HTTP body.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http_body::{Body as _, Frame};
 use tokio::sync::oneshot;
 use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgoing};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use crate::call::turn::Turn;
-use crate::http::keeping::{Keeping, Kept};
+use crate::http::keeping::Kept;
+use crate::http::request_source::RequestSource;
 use crate::http::response_body::ClientCall;
-use crate::message::aside::{Aside, is_too_much};
-use crate::message::batching::next_batch;
+use crate::message::aside::{Aside, Worked};
 use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
-use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
 use crate::message::relay::{Ready, Relayed};
 use crate::message::translation::Translation;
@@ -27,36 +24,48 @@ use crate::status;
 
 /// Sends a request body message by message.
 pub(crate) struct RequestSender {
-    body: Body,
-    deframer: Deframer,
-    pub(crate) emission: Emission,
-    /// The body has ended; its half-close is in `emission` or sent.
-    pub(crate) ended: bool,
-    /// All of it is sent, or nobody wants it any more.
-    is_over: bool,
-    /// The body failed after the message at hand.
-    failed: Option<Status>,
-    /// It is known to which session it goes.
-    addressed: bool,
-    /// That session, for messages that are still to come: large ones may be made ropes for it.
-    session: Option<(Arc<Sharing>, Arc<Attachment>)>,
-    /// The first message as it was before it became a rope, while it may have to go to another session.
-    plain: Option<Outgoing>,
-    /// Where large messages come from, and how many have been read from the body.
-    bypass: Option<Bypass>,
-    count: u64,
+    source: RequestSource,
+    /// What is sent next.
+    emission: Emission,
     /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
     past: Option<Arc<dyn Large>>,
-    /// Where the method's stubs take objects.
-    objects: Option<Objects>,
     /// The message at hand is as it came: it was not made what the session takes yet.
     is_raw: bool,
-    /// Bytes of messages that were translated here since the body had nothing.
-    here: usize,
     /// It is translated elsewhere.
     decoding: Option<Box<Decoding>>,
-    /// The request, while it may have to go to another session.
-    keeping: Option<Box<Keeping>>,
+    /// Messages that were translated here since the body had nothing.
+    worked: Worked,
+    /// Where large messages come from.
+    bypass: Option<Bypass>,
+    /// Where the method's stubs take objects.
+    objects: Option<Objects>,
+    addressed: Addressed,
+    /// All of it is sent, or nobody wants it any more.
+    is_over: bool,
+}
+
+/// Whether it is known to which session a request goes.
+enum Addressed {
+    No,
+    /// The first message as it was before it was made for that session, while it may have to go to another.
+    First {
+        plain: Option<Outgoing>,
+    },
+    /// Messages are still to come: large ones may be made ropes for that session.
+    All {
+        plain: Option<Outgoing>,
+        sharing: Arc<Sharing>,
+        session: Arc<Attachment>,
+    },
+}
+
+impl Addressed {
+    fn session(&self) -> Option<(&Arc<Sharing>, &Arc<Attachment>)> {
+        match self {
+            Addressed::All { sharing, session, .. } => Some((sharing, session)),
+            _ => None,
+        }
+    }
 }
 
 /// What a message is translated to.
@@ -131,92 +140,64 @@ fn takes<'b>(objects: Option<&Objects>, bypass: Option<&'b Bypass>) -> Takes<'b>
 
 impl RequestSender {
     pub(crate) fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
+        RequestSender::of(RequestSource::new(body), emission, bypass)
+    }
+
+    fn of(source: RequestSource, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
         let is_raw = emission.message.is_some();
         RequestSender {
-            body,
-            deframer: Deframer::default(),
+            source,
             emission,
-            ended: false,
-            is_over: false,
-            failed: None,
-            addressed: false,
-            session: None,
-            plain: None,
-            bypass,
-            count: 0,
             past: None,
-            objects: None,
             is_raw,
-            here: 0,
             decoding: None,
-            keeping: None,
+            worked: Worked::default(),
+            bypass,
+            objects: None,
+            addressed: Addressed::No,
+            is_over: false,
         }
     }
 
     /// Keeps a request of which nothing has been sent, and what its body gives from here on, as far as that is short.
     pub(crate) fn keep(&mut self) -> Kept {
-        if self.ended {
-            self.keeping = None;
-            return Kept::Whole(self.emission.clone(), self.past.clone());
-        }
-        if self.keeping.is_none() {
-            let first = (self.emission.clone(), self.past.clone());
-            let rest = (self.deframer.clone(), self.failed.clone(), self.count);
-            self.keeping = Some(Box::new(Keeping::new(first, rest, self.bypass.clone())));
-        }
-        Kept::Sending
+        self.source.keep((&self.emission, &self.past), self.bypass.as_ref())
     }
 
     /// A request whose body has ended, which has gone nowhere yet.
     pub(crate) fn whole(emission: Emission, past: Option<Arc<dyn Large>>) -> RequestSender {
-        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
+        RequestSender { past, ..RequestSender::of(RequestSource::ended(), emission, None) }
     }
 
     /// The same request from its beginning, where all of it is here still.
-    pub(crate) fn again(mut self) -> Option<RequestSender> {
-        let mut keeping = self.keeping.take()?;
-        if !keeping.rewind() {
-            return None;
-        }
-        let Keeping { past, deframer, failed, count, .. } = &*keeping;
-        let (past, deframer, failed, count) = (past.clone(), deframer.clone(), failed.clone(), *count);
-        let anew = RequestSender::new(self.body, keeping.emission.clone(), self.bypass);
-        Some(RequestSender { past, deframer, failed, count, keeping: Some(keeping), ..anew })
+    pub(crate) fn again(self) -> Option<RequestSender> {
+        let (source, emission, past) = self.source.again()?;
+        Some(RequestSender { past, ..RequestSender::of(source, emission, self.bypass) })
     }
 
     /// Where the sender comes back once its task is done. `None`: the request is not kept any more.
     pub(crate) fn wanted_back(&mut self) -> Option<oneshot::Receiver<RequestSender>> {
-        self.keeping.as_mut().map(|keeping| keeping.wanted_back())
+        self.source.wanted_back()
     }
 
     /// It is not sent anew any more.
     pub(crate) fn settle(&mut self) {
-        if self.keeping.as_mut().is_some_and(|keeping| keeping.settle()) {
-            self.keeping = None;
-        }
+        self.source.settle();
     }
 
-    /// The next that the body gives, or has given to an earlier attempt.
-    #[inline]
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(keeping) = &mut self.keeping else { return Pin::new(&mut self.body).poll_frame(cx) };
-        if let Some(chunk) = keeping.next() {
-            return Poll::Ready(Some(Ok(Frame::data(chunk))));
-        }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let is_kept = match &frame {
-            Some(Ok(frame)) => frame.data_ref().is_none_or(|chunk| keeping.add(chunk)),
-            Some(Err(_)) => false,
-            None => {
-                // The next attempt finds its end as well.
-                self.body = Body::empty();
-                true
-            }
-        };
-        if !is_kept {
-            self.keeping = None;
-        }
-        Poll::Ready(frame)
+    /// What is sent next, for a call that is opened with it.
+    pub(crate) fn emission_mut(&mut self) -> &mut Emission {
+        &mut self.emission
+    }
+
+    /// Nothing is at hand.
+    pub(crate) fn has_said_all_at_hand(&self) -> bool {
+        self.emission.is_empty()
+    }
+
+    /// All of it is sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.source.has_ended() && self.emission.is_empty()
     }
 
     /// Whether a message is translated elsewhere, before which nothing of it may be sent.
@@ -238,7 +219,7 @@ impl RequestSender {
         let reader = self.bypass.as_ref().and_then(Bypass::translation).filter(|_| is_taken);
         if let Some(past) = &self.past {
             let relayed = past.clone().relayed()?;
-            if !is_too_much(&mut self.here, relayed.len()) {
+            if !self.worked.is_too_much(relayed.len()) {
                 return None;
             }
             return Decoding::begin_ready(relayed, reader);
@@ -247,57 +228,38 @@ impl RequestSender {
         if message.compressed || message.is_begun() {
             return None;
         }
-        is_too_much(&mut self.here, message.len()).then(|| Decoding::begin(reader, message.to_bytes()))
+        self.worked.is_too_much(message.len()).then(|| Decoding::begin(reader, message.to_bytes()))
     }
 
     /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now, or the message is decoded
     /// elsewhere.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        while self.emission.message.is_none() && !self.ended {
+        while self.emission.message.is_none() && !self.source.has_ended() {
             if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
                 objects.ask(bypass);
             }
             let (bypass, takes) = (self.bypass.as_ref(), takes(self.objects.as_ref(), self.bypass.as_ref()));
-            if let Some((sharing, _)) = &self.session
-                && let Some((batch, count)) =
-                    next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut self.here)
+            if let Some((sharing, _)) = self.addressed.session()
+                && let Some((batch, count)) = self.source.take_batch(bypass, takes, sharing, &mut self.worked)
             {
-                self.count += count as u64;
                 if self.objects.as_ref().is_some_and(|objects| objects.taken == Some(false)) {
                     (0..count).for_each(|_| sharing.payloads.met_other_schema());
                 }
                 (self.emission.message, self.past, self.is_raw) = (Some(batch), None, false);
                 break;
             }
-            if let Some(message) = self.deframer.next() {
-                self.emission.message = Some(message);
-                self.is_raw = true;
-                self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
-                self.count += 1;
+            if let Some((message, past)) = self.source.take_message(bypass) {
+                (self.emission.message, self.past, self.is_raw) = (Some(message), past, true);
                 break;
             }
-            if let Some(failure) = self.failed.take() {
-                return Poll::Ready(Err(failure));
-            }
-            let Poll::Ready(polled) = self.poll_body(cx) else {
-                self.here = 0;
-                return Poll::Pending;
-            };
-            match polled {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.deframer.push(data);
-                    }
+            match self.source.poll_more(cx) {
+                Poll::Ready(more) => more?,
+                Poll::Pending => {
+                    self.worked.waits();
+                    return Poll::Pending;
                 }
-                Some(Err(error)) => return Poll::Ready(Err(status::as_it_was(error))),
-                None if self.deframer.is_partial() => {
-                    return Poll::Ready(Err(status::of_content(
-                        Code::Internal,
-                        "the request ends in the middle of a message",
-                    )));
-                }
-                None => self.end(),
             }
+            self.close_if_ended();
         }
         if self.is_raw {
             ready!(self.poll_decoded(cx));
@@ -308,7 +270,8 @@ impl RequestSender {
 
     /// Makes the message at hand a rope, where that is worth it and the session can have one.
     fn wrap(&mut self) -> Result<(), Status> {
-        let Some((sharing, session)) = self.session.clone() else { return Ok(()) };
+        let Some((sharing, session)) = self.addressed.session() else { return Ok(()) };
+        let (sharing, session) = (sharing.clone(), session.clone());
         self.wrap_for(&sharing, &session)
     }
 
@@ -361,14 +324,15 @@ impl RequestSender {
         sharing: &Arc<Sharing>,
         session: &Arc<Attachment>,
     ) -> Result<(), Status> {
-        if !self.addressed {
-            self.addressed = true;
+        if let Addressed::No = self.addressed {
             let is_translated = self.bypass.as_ref().is_some_and(|bypass| bypass.translation().is_some());
             let is_large = |message: &&Outgoing| is_translated || sharing.is_large(message.len());
-            self.plain = self.emission.message.as_ref().filter(is_large).cloned();
+            let plain = self.emission.message.as_ref().filter(is_large).cloned();
+            self.addressed = Addressed::First { plain: plain.clone() };
             self.wrap_for(sharing, session)?;
-            if !self.ended {
-                self.session = Some((sharing.clone(), session.clone()));
+            if !self.source.has_ended() {
+                let (sharing, session) = (sharing.clone(), session.clone());
+                self.addressed = Addressed::All { plain, sharing, session };
             }
         }
         Ok(())
@@ -382,11 +346,10 @@ impl RequestSender {
         let types = self.bypass.as_ref().and_then(Bypass::types).filter(|_| !says_encoding());
         self.objects =
             types.map(|types| Objects { session: session.clone(), path: path.clone(), types, taken: None });
-        self.session = None;
         // It may be of other types there.
         self.decoding = None;
-        if std::mem::take(&mut self.addressed)
-            && let Some(plain) = self.plain.take()
+        if let Addressed::First { plain: Some(plain) } | Addressed::All { plain: Some(plain), .. } =
+            std::mem::replace(&mut self.addressed, Addressed::No)
         {
             self.emission.message = Some(plain);
             self.is_raw = true;
@@ -395,24 +358,17 @@ impl RequestSender {
 
     /// Looks whether the body ends right after the message at hand, so that both go in one frame.
     pub(crate) fn look_ahead(&mut self, cx: &mut Context<'_>) {
-        if self.ended || self.deframer.is_partial() {
-            return;
-        }
-        match self.poll_body(cx) {
-            Poll::Ready(None) => self.end(),
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    self.deframer.push(data);
-                }
-            }
-            Poll::Ready(Some(Err(failure))) => self.failed = Some(status::as_it_was(failure)),
-            Poll::Pending => {}
+        if !self.source.has_ended() {
+            self.source.look_ahead(cx);
+            self.close_if_ended();
         }
     }
 
-    fn end(&mut self) {
-        self.ended = true;
-        self.emission.ending = Some(Ending::HalfClose);
+    /// Says that there is no more, once that is so.
+    fn close_if_ended(&mut self) {
+        if self.source.has_ended() {
+            self.emission.ending = Some(Ending::HalfClose);
+        }
     }
 
     /// Sends all of the body. Ready when it is sent, or can't be any more.
@@ -455,7 +411,7 @@ impl RequestSender {
                 Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
             }
         }
-        if self.ended && !self.is_decoding() {
+        if self.source.has_ended() && !self.is_decoding() {
             self.is_over = true;
             return Poll::Ready(Ok(()));
         }
@@ -476,7 +432,7 @@ impl RequestSender {
         match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(EmitError::Ended | EmitError::Closed(_)) => {
-                self.ended = true;
+                self.source.end();
                 self.emission = Emission::default();
                 Poll::Ready(Ok(()))
             }
@@ -506,7 +462,7 @@ pub(crate) async fn send_rest(call: Arc<ClientCall>) {
         // The application may be waiting for the response: it is to learn of this.
         call.stream.abort(code);
     }
-    if let Some(reader) = sender.keeping.as_mut().and_then(|keeping| keeping.take_reader()) {
+    if let Some(reader) = sender.source.take_reader() {
         // Its answer may have begun.
         drop(reader.send(sender));
     }

@@ -246,9 +246,8 @@ impl ResponseFuture {
         }
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
-        let emission = &mut sender.emission;
         let started = match opener {
-            None => attachment.start(cx, opening, emission, None),
+            None => attachment.start(cx, opening, sender.emission_mut(), None),
             Some(_) => Ok(Started::MustWait),
         };
         let mut waits = false;
@@ -265,7 +264,7 @@ impl ResponseFuture {
             Err(error) => Err(error),
             Ok(Started::MustWait) => {
                 let opener = opener.get_or_insert_with(|| attachment.open());
-                ready!(opener.poll_open(cx, opening, emission))
+                ready!(opener.poll_open(cx, opening, sender.emission_mut()))
             }
         };
         turn.made_progress();
@@ -273,7 +272,7 @@ impl ResponseFuture {
             unreachable!("the caller has matched")
         };
         match opened {
-            Ok(stream) if sender.ended && emission.is_empty() => {
+            Ok(stream) if sender.is_sent() => {
                 self.sender = None;
                 self.state = State::Await(stream, attachment);
                 if waits {
@@ -281,7 +280,7 @@ impl ResponseFuture {
                 }
             }
             Ok(stream) => {
-                let is_sent = emission.is_empty();
+                let is_sent = sender.has_said_all_at_hand();
                 let call = self.share(stream, attachment);
                 if is_sent {
                     self.state = State::Receive(call);
@@ -319,7 +318,7 @@ impl ResponseFuture {
             return;
         };
         if let Some(mut sender) = self.sender.take() {
-            let is_sent = sender.ended && sender.emission.is_empty();
+            let is_sent = sender.is_sent();
             match &self.kept {
                 Some(Kept::Sending) if is_sent => self.kept = Some(Kept::Sent(Box::new(sender))),
                 Some(Kept::Sending) => {

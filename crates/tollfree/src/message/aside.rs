@@ -14,23 +14,34 @@ use tonic::Status;
 /// thread and back.
 const HERE_LEN_MAX: usize = 80 * 1024;
 
-/// Whether `len` bytes more are to be worked on aside, for too many were worked on `here`. There are none then.
-pub(crate) fn is_too_much(here: &mut usize, len: usize) -> bool {
-    *here += len;
-    let is_too_much = *here > HERE_LEN_MAX;
-    if is_too_much {
-        *here = 0;
-    }
-    is_too_much
-}
+/// Bytes of messages that were worked on here since the thread last waited.
+#[derive(Debug, Default)]
+pub(crate) struct Worked(usize);
 
-/// Whether `len` bytes more may be worked on here, as they are then. Else nothing is counted.
-pub(crate) fn fits_here(here: &mut usize, len: usize) -> bool {
-    let fits = *here + len <= HERE_LEN_MAX;
-    if fits {
-        *here += len;
+impl Worked {
+    /// Whether `len` bytes more are to be worked on aside, for it would be too many. There are none then.
+    pub(crate) fn is_too_much(&mut self, len: usize) -> bool {
+        self.0 += len;
+        let is_too_much = self.0 > HERE_LEN_MAX;
+        if is_too_much {
+            self.0 = 0;
+        }
+        is_too_much
     }
-    fits
+
+    /// Whether `len` bytes more may be worked on here, as they are then. Else nothing is counted.
+    pub(crate) fn takes(&mut self, len: usize) -> bool {
+        let fits = self.0 + len <= HERE_LEN_MAX;
+        if fits {
+            self.0 += len;
+        }
+        fits
+    }
+
+    /// The thread waits.
+    pub(crate) fn waits(&mut self) {
+        self.0 = 0;
+    }
 }
 
 /// Processors that this process has.
@@ -153,10 +164,12 @@ mod tests {
 
     #[test]
     fn what_is_worked_on_between_two_waits_counts_together() {
-        let mut here = 0;
-        let aside: Vec<bool> = (0..7).map(|_| is_too_much(&mut here, HERE_LEN_MAX / 2)).collect();
+        let mut worked = Worked::default();
+        let aside: Vec<bool> = (0..7).map(|_| worked.is_too_much(HERE_LEN_MAX / 2)).collect();
         assert_eq!(aside, [false, false, true, false, false, true, false]);
-        assert!(!is_too_much(&mut 0, HERE_LEN_MAX) && is_too_much(&mut 0, HERE_LEN_MAX + 1));
+        let alone = |len| Worked::default().is_too_much(len);
+        assert!(!alone(HERE_LEN_MAX) && alone(HERE_LEN_MAX + 1));
+        assert!(!Worked::default().takes(HERE_LEN_MAX + 1) && Worked::default().takes(HERE_LEN_MAX));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 use bytes::{BufMut, BytesMut};
 use tollfree_transport::{GRPC_PREFIX_LEN, OBJECT_PREFIX, Outgoing};
 
-use crate::message::aside::fits_here;
+use crate::message::aside::Worked;
 use crate::message::bypass::{Bypass, Takes};
 use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
@@ -18,13 +18,13 @@ const ROW_LEN: usize = 32 * 1024;
 pub(crate) struct Row<'h> {
     bytes: BytesMut,
     longest: usize,
-    /// Bytes of messages that were verified or translated on this thread since its sender has waited.
-    here: &'h mut usize,
+    /// What was verified or translated on this thread since its sender has waited.
+    worked: &'h mut Worked,
 }
 
 impl<'h> Row<'h> {
-    pub(crate) fn new(longest: usize, here: &'h mut usize) -> Row<'h> {
-        Row { bytes: BytesMut::new(), longest, here }
+    pub(crate) fn new(longest: usize, worked: &'h mut Worked) -> Row<'h> {
+        Row { bytes: BytesMut::new(), longest, worked }
     }
 
     /// Makes room for so many objects of that length.
@@ -43,7 +43,7 @@ impl<'h> Row<'h> {
 
     /// Whether a message of `len` bytes may be worked on before others have a turn. It is counted then.
     pub(crate) fn may_work_on(&mut self, len: usize) -> bool {
-        fits_here(self.here, len)
+        self.worked.takes(len)
     }
 
     /// Appends an object, if it is short enough.
@@ -80,7 +80,7 @@ pub(crate) fn next_batch(
     takes: Takes<'_>,
     sharing: &Sharing,
     number: u64,
-    here: &mut usize,
+    worked: &mut Worked,
 ) -> Option<(Outgoing, usize)> {
     let longest = sharing.batched_len_max();
     let count_max = match (bypass, takes) {
@@ -95,7 +95,7 @@ pub(crate) fn next_batch(
         return Some((batch, count));
     }
     let (Some(bypass), false) = (bypass, matches!(takes, Takes::Bytes)) else { return None };
-    let mut row = Row::new(sharing.batched_object_len_max(), here);
+    let mut row = Row::new(sharing.batched_object_len_max(), worked);
     let mut count = 0;
     while !row.is_full() {
         let next = number + count as u64;

@@ -17,7 +17,7 @@ use tollfree_transport::{
 };
 use tonic::{Code, Status};
 
-use crate::message::aside::{Aside, is_too_much};
+use crate::message::aside::{Aside, Worked};
 use crate::message::bypass::{Bypass, Past};
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
 use crate::message::fates::Fate;
@@ -178,7 +178,7 @@ pub(crate) fn past(
     }
     // Its bytes are no message to whoever reads the body.
     let bypass = bypass.filter(|bypass| bypass.is_for_objects()).ok_or_else(unasked)?;
-    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut 0)
+    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut Worked::default())
 }
 
 /// Counts a message that came as bytes where an object would have been encoded.
@@ -196,18 +196,18 @@ fn count_batch(bypass: Option<&Bypass>, count: u32) {
 }
 
 /// What the reader of a body gets of an object, which may be counted already: an empty message, as it takes the object past the body; or
-/// its encoding. `here` says how many bytes of objects were verified on this thread since the reader has waited.
+/// its encoding. `worked`: what was verified on this thread since the reader has waited.
 fn give_object(
     bypass: &Bypass,
     number: u64,
     object: Bytes,
     sharing: &Sharing,
     held: Option<Held>,
-    here: &mut usize,
+    worked: &mut Worked,
 ) -> Result<Given, Status> {
     sharing.payloads.received_object();
     if let Some(turns) = bypass.turns_of(object.len())
-        && is_too_much(here, object.len())
+        && worked.is_too_much(object.len())
     {
         let held = held.map_or_else(|| bypass.count(object.len()), Ok)?;
         let bypass = bypass.clone();
@@ -238,7 +238,7 @@ pub(crate) struct Inflow {
     /// Messages begun.
     count: u64,
     /// Bytes of objects that were verified here since more was waited for.
-    here: usize,
+    worked: Worked,
     /// What is left of a batch of objects, each behind its prefix.
     objects: Bytes,
     /// Why what follows is not given.
@@ -331,7 +331,7 @@ impl Inflow {
                 [EMPTY].into()
             }
             (Some(bypass), To::PastAsObject) => {
-                match give_object(bypass, number, in_one(rope), sharing, None, &mut self.here)? {
+                match give_object(bypass, number, in_one(rope), sharing, None, &mut self.worked)? {
                     Given::Now(data) => [data].into(),
                     Given::Later(later) => {
                         self.state = State::Waiting(later);
@@ -363,7 +363,7 @@ impl Inflow {
                 false => stream.try_arrival()?.map_or(Poll::Pending, Poll::Ready),
             };
             let Poll::Ready(arrival) = arrival else {
-                self.here = 0;
+                self.worked.waits();
                 return Poll::Pending;
             };
             self.rest = Some(arrival.into_part());
@@ -485,7 +485,7 @@ impl Inflow {
         held: Option<Held>,
     ) -> Result<Option<Bytes>, Status> {
         let bypass = self.bypass.as_ref().ok_or_else(unasked)?;
-        Ok(match give_object(bypass, self.count - 1, object, sharing, held, &mut self.here)? {
+        Ok(match give_object(bypass, self.count - 1, object, sharing, held, &mut self.worked)? {
             Given::Now(data) => Some(data),
             Given::Later(later) => {
                 self.state = State::Waiting(later);

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use crate::call::deadline::{Deadline, Deadlines};
 use crate::call::turn::Turn;
+use crate::message::aside::Worked;
 use crate::message::batching::next_batch;
 use crate::message::bypass::{Bypass, Takes};
 use crate::message::compression::{PLAIN, is_plain};
@@ -251,7 +252,7 @@ impl HttpHandle {
         };
         if let Some(Passing { sharing, .. }) = &self.passing
             && let Some((batch, count)) =
-                next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut 0)
+                next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut Worked::default())
         {
             self.count += count as u64;
             speech.emission.message = Some(batch);
