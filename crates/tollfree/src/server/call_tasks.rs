@@ -200,7 +200,10 @@ mod tests {
             tasks.spawn(async {}, None);
         }
         all_ended(&tasks).await;
-        assert_eq!(Arc::strong_count(&tasks.under_way), 1);
+        // The last of them may be about to let go.
+        while Arc::strong_count(&tasks.under_way) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
