@@ -171,7 +171,7 @@ impl RequestSender {
 
     /// The same request from its beginning, where all of it is here still.
     pub(crate) fn again(self) -> Option<RequestSender> {
-        let (source, emission, past) = self.source.again()?;
+        let (source, (emission, past)) = self.source.again()?;
         Some(RequestSender { past, ..RequestSender::of(source, emission, self.bypass) })
     }
 

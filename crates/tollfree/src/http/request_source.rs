@@ -20,6 +20,9 @@ use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
 use crate::status;
 
+/// What is on its way before all that a source gives: with what came past tonic in its message's stead.
+pub(crate) type First = (Emission, Option<Arc<dyn Large>>);
+
 /// A request's body, cut into messages.
 pub(crate) struct RequestSource {
     body: Body,
@@ -73,20 +76,17 @@ impl RequestSource {
     }
 
     /// The same from its beginning, with what was kept before it. `None`: it is not kept.
-    pub(crate) fn again(mut self) -> Option<(RequestSource, Emission, Option<Arc<dyn Large>>)> {
+    pub(crate) fn again(mut self) -> Option<(RequestSource, First)> {
         let mut keeping = self.keeping.take()?;
         if !keeping.rewind() {
             return None;
         }
         let Keeping { emission, past, deframer, failed, count, .. } = &*keeping;
-        let (emission, past) = (emission.clone(), past.clone());
+        let first = (emission.clone(), past.clone());
         let (deframer, failed, count) = (deframer.clone(), failed.clone(), *count);
         let keeping = Some(keeping);
-        Some((
-            RequestSource { body: self.body, deframer, failed, has_ended: false, count, keeping },
-            emission,
-            past,
-        ))
+        let source = RequestSource { body: self.body, deframer, failed, has_ended: false, count, keeping };
+        Some((source, first))
     }
 
     /// Where the sender comes back once its task is done. `None`: the request is not kept any more.
