@@ -24,6 +24,8 @@ pub struct Target {
     pub ca: Option<String>,
     /// How long connecting is tried: a server may be on its way up.
     pub patience: Duration,
+    /// A memory pool by which large payloads go, where the server is a member of it too.
+    pub pool: Option<tollfree::pool::Pool>,
 }
 
 impl Target {
@@ -46,7 +48,11 @@ impl Target {
 
     async fn attempt(&self) -> Result<AnyChannel, StdError> {
         if !self.uri.starts_with("https:") {
-            return Ok(AnyChannel::Ours(tollfree::Channel::connect(&*self.uri).await?));
+            let mut builder = tollfree::Channel::builder(&*self.uri);
+            if let Some(pool) = &self.pool {
+                builder = builder.pool(pool.clone());
+            }
+            return Ok(AnyChannel::Ours(builder.connect().await?));
         }
         let ca = self.ca.as_ref().ok_or("an https server needs certificates to check it with")?;
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));

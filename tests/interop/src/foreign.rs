@@ -110,7 +110,7 @@ impl Lab {
     }
 
     pub(crate) fn target(&self, uri: String) -> Target {
-        Target { uri, ca: Some(self.ca.clone()), patience: TIME_MAX }
+        Target { uri, ca: Some(self.ca.clone()), patience: TIME_MAX, pool: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

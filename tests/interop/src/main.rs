@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tokio::io::AsyncReadExt as _;
+use tollfree::pool::{Address, Capacity, Config, Pool};
 use tonic::transport::{Identity, ServerTlsConfig};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -33,6 +34,9 @@ enum Command {
         /// Its key, a PEM file
         #[arg(long, requires = "certificate")]
         key: Option<PathBuf>,
+        /// Coordinate a memory pool at this address, by which large payloads go
+        #[arg(long)]
+        pool: Option<Address>,
     },
     /// Serve the test services to a shepherd until the standard input ends
     Attach {
@@ -56,6 +60,9 @@ enum Command {
         /// A case that need not pass (repeatable)
         #[arg(long)]
         except: Vec<String>,
+        /// Join the memory pool that is coordinated at this address; large payloads go by it
+        #[arg(long)]
+        pool: Option<Address>,
     },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
@@ -79,11 +86,13 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match Command::parse() {
-        Command::Serve { addresses, certificate, key } => serve(addresses, certificate.zip(key)).await,
+        Command::Serve { addresses, certificate, key, pool } => {
+            serve(addresses, certificate.zip(key), pool).await
+        }
         Command::Attach { socket } => attach(socket).await,
         Command::Shepherd { config } => shepherd(config).await,
         Command::Tonic { address } => plain_tonic(address).await,
-        Command::Call { address, except } => call(address, except).await,
+        Command::Call { address, except, pool } => call(address, except, pool).await,
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
@@ -96,8 +105,15 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn serve(addresses: Vec<String>, identity: Option<(PathBuf, PathBuf)>) -> Result<(), Error> {
+async fn serve(
+    addresses: Vec<String>,
+    identity: Option<(PathBuf, PathBuf)>,
+    pool: Option<Address>,
+) -> Result<(), Error> {
     let mut server = tollfree_interop::server();
+    if let Some(address) = pool {
+        server = server.pool(Pool::create(&address, Capacity::default(), Config::default())?);
+    }
     if let Some((certificate, key)) = identity {
         let read = |path: PathBuf| {
             std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()))
@@ -126,8 +142,9 @@ async fn shepherd(config: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
-async fn call(address: String, except: Vec<String>) -> Result<(), Error> {
-    let failures = pairings::call(address, &except).await;
+async fn call(address: String, except: Vec<String>, pool: Option<Address>) -> Result<(), Error> {
+    let pool = pool.map(|address| Pool::join(&address, Config::default())).transpose()?;
+    let failures = pairings::call(address, &except, pool).await;
     if failures.is_empty() {
         return Ok(());
     }

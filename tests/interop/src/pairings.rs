@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use tollfree::pool::Pool;
 use tollfree_interop::Target;
 use tollfree_interop::cases::{CASES, Case, Failure, Load};
 
@@ -66,7 +67,7 @@ impl Pairing {
 impl Pairing {
     /// Our client against grpc-go's server, nowhere.
     pub(crate) fn with_grpc_go() -> Pairing {
-        let target = Target { uri: String::new(), ca: None, patience: TIME_MAX };
+        let target = Target { uri: String::new(), ca: None, patience: TIME_MAX, pool: None };
         Pairing { client: OURS, server: THEIRS, way: "http", by: By::Us(target) }
     }
 }
@@ -131,8 +132,8 @@ pub(crate) async fn run(lab: &Lab, pairings: Vec<Pairing>) -> Vec<Column> {
 }
 
 /// Runs all cases of our client against a server, but for some. What is not as it should be.
-pub(crate) async fn call(uri: String, except: &[String]) -> Vec<String> {
-    let target = Target { uri, ca: None, patience: TIME_MAX };
+pub(crate) async fn call(uri: String, except: &[String], pool: Option<Pool>) -> Vec<String> {
+    let target = Target { uri, ca: None, patience: TIME_MAX, pool };
     let mut failures = Vec::new();
     for case in CASES.iter().filter(|case| !except.iter().any(|name| name == case.name)) {
         match ours(case, &target).await {
