@@ -80,9 +80,9 @@ generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with wha
 	@cargo build --quiet --package tollfree-build
 	@crates/build/generators/run $(TARGET_DIR)/generators $(TARGET_DIR)/debug/protoc-gen-tollfree
 
-# What the Go implementation knows of the vectors; of sessions all but those with a pool, which it does not announce.
-GO_TOPICS := handshake refused-by-server ring ring-head ring-cursor waiting load
-GO_SESSION_TOPICS := violation-to-server violation-to-client conversation-to-server conversation-to-client
+# What the Go implementation knows of the vectors.
+GO_TOPICS := handshake refused-by-server violation-to-server violation-to-client conversation-to-server conversation-to-client \
+	ring ring-head ring-cursor waiting load extent ref ref-tag take pool-member pool-words pool-message
 
 # `make test` has built the reference, and leaves the race detector out (RACE=).
 RACE := -race
@@ -94,8 +94,7 @@ go: ## Check the Go implementation: lints, tests, vectors, and calls to and from
 	@cd go && go vet -tags interop ./...
 	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test $(RACE) -tags interop ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
-	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS) $(GO_SESSION_TOPICS),--topic $(topic)) \
-		$(foreach topic,$(GO_SESSION_TOPICS),--allow-missing $(topic)) $(TARGET_DIR)/go/tollfree-vectors
+	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS),--topic $(topic)) $(TARGET_DIR)/go/tollfree-vectors
 
 googleapis: ## Generate Google's public files at all levels, and compile them (fetches them), or DIRECTORIES="spanner cloud/kms" of them
 	@CARGO_TARGET_DIR=$(TARGET_DIR) tests/names/googleapis $(TARGET_DIR)/googleapis $(DIRECTORIES)

@@ -13,7 +13,7 @@ const agentName = "tollfree-go"
 
 // transportDialer begins sessions over shared memory.
 func transportDialer(o *dialOptions) dialer {
-	config := transport.Config{Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax())}
+	config := transport.Config{Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax()), Pool: o.pool}
 	if o.agent != "" {
 		config.Agent = o.agent + " " + agentName
 	}
@@ -25,7 +25,7 @@ func transportDialer(o *dialOptions) dialer {
 // transportListener binds addresses for sessions over shared memory.
 func transportListener(o *serverOptions) listenFunc {
 	config := transport.Config{
-		Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax), StreamCount: o.concurrent,
+		Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax), StreamCount: o.concurrent, Pool: o.pool,
 	}
 	return func(address string) (call.Listener, error) { return transport.Listen(address, config) }
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/pool"
 )
 
 // A DialOption is a setting of NewClient. Its name is that of grpc's option, whose type package grpc keeps to itself.
@@ -33,6 +34,7 @@ type dialOptions struct {
 	config      *serviceConfig
 	agent       string
 	admits      func(uid uint32) bool // nil: the own user
+	pool        *pool.Pool            // nil: none
 	dial        dialer
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/pool"
 )
 
 // A ServerOption is a setting of NewServer. Its name is that of grpc's option, whose type package grpc keeps to itself.
@@ -29,6 +30,7 @@ type serverOptions struct {
 	concurrent  uint32                // 0: the transport's default
 	admits      func(uid uint32) bool // nil: the own user
 	inline      map[string]bool
+	pool        *pool.Pool // nil: none
 	listen      listenFunc
 }
 

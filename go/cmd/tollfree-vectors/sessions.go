@@ -66,9 +66,6 @@ func newSide(q question, role wire.Role) (*side, error) {
 	if err := q.get("pool", &pool); err != nil {
 		return nil, err
 	}
-	if pool {
-		return nil, errMissing
-	}
 	var numbers [5]uint64
 	for i, name := range []string{"stream_window", "session_window", "stream_count", "metadata_len_max", "record_len_max"} {
 		var err error
@@ -80,7 +77,7 @@ func newSide(q question, role wire.Role) (*side, error) {
 		StreamWindow: numbers[0], SessionWindow: numbers[1], StreamCount: uint32(numbers[2]), MetadataLenMax: int(numbers[3]),
 	}
 	s := &side{role: role, out: sink{int(numbers[4])}}
-	s.session = session.New(role, limits, limits, area{}, func() *session.Stream { return new(session.Stream) })
+	s.session = session.New(role, limits, limits, pool, area{}, func() *session.Stream { return new(session.Stream) })
 	return s, nil
 }
 
@@ -178,6 +175,12 @@ func (s *side) says(frame []byte) error {
 	switch {
 	case head.Events == wire.Control:
 		switch head.Code {
+		case wire.RopesTaken:
+			for i := range uint64(head.ChunkLen) {
+				s.session.TookRope(head.Stream + i + 1)
+			}
+		case wire.RopeWanted:
+			s.session.WantRope(head.Stream+1, head.ChunkLen, nil)
 		case wire.AreaOffer:
 			s.session.OfferArea(uint32(head.Stream), head.ChunkLen)
 		case wire.AreaDrop:
@@ -193,12 +196,26 @@ func (s *side) says(frame []byte) error {
 	case head.Events == wire.Credit:
 	case s.role == wire.Client && head.Has(wire.Headers):
 		return s.opens(&head, frame)
-	case head.Has(wire.Trailers) && call != nil:
-		call.over = true
-		s.session.Finish(call.stream, head.Code, nil)
+	case call != nil:
+		if message := ropeOf(&head); message != nil {
+			s.session.Send(call.stream, *message, false)
+		}
+		if head.Has(wire.Trailers) {
+			call.over = true
+			s.session.Finish(call.stream, head.Code, nil)
+		}
 	}
 	s.session.Flush(s.out)
 	return nil
+}
+
+// ropeOf is a rope that stands for the one whose first chunk the frame has, if it has one: ropes are counted.
+func ropeOf(head *wire.Head) *session.Message {
+	if !head.Has(wire.Message) || !head.Flag(wire.IsRope) {
+		return nil
+	}
+	bytes := mem.BufferSlice{mem.SliceBuffer{0}}
+	return &session.Message{Data: bytes, Rope: bytes}
 }
 
 func (s *side) opens(head *wire.Head, frame []byte) error {
@@ -211,7 +228,7 @@ func (s *side) opens(head *wire.Head, frame []byte) error {
 	}
 	call := &told{stream: new(session.Stream), reply: fields{"headers": nil, "messages": []fields{}, "trailers": []string{}, "end": "none"}}
 	opening := &session.Opening{Path: s.paths[head.Code]}
-	if !s.session.Open(s.out, call.stream, opening, nil, false, false, false) || call.stream.ID() != head.Stream {
+	if !s.session.Open(s.out, call.stream, opening, ropeOf(head), false) || call.stream.ID() != head.Stream {
 		return fmt.Errorf("stream %d was not opened", head.Stream)
 	}
 	call.reply["stream"] = head.Stream
@@ -272,6 +289,10 @@ func (t *told) take(chunk *session.Chunk) {
 	data := mem.BufferSlice{chunk.Data}.Materialize()
 	kind := func(object, compressed bool) string {
 		switch {
+		case object && chunk.Rope != 0:
+			return "object rope"
+		case chunk.Rope != 0:
+			return "rope"
 		case object:
 			return "object"
 		case compressed:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -24,10 +25,11 @@ func program(t testing.TB) string {
 	return path
 }
 
-// Serve has the reference serve at address until the test ends. It may begin to listen after Serve has returned.
-func Serve(t testing.TB, address string) {
+// Serve has the reference serve at address until stop is called or the test ends, with further arguments. It may begin to listen
+// after Serve has returned.
+func Serve(t testing.TB, address string, more ...string) (stop func()) {
 	t.Helper()
-	server := exec.Command(program(t), "serve", address)
+	server := exec.Command(program(t), append([]string{"serve", address}, more...)...)
 	server.Stderr = os.Stderr
 	// The end of its input ends it.
 	input, err := server.StdinPipe()
@@ -37,19 +39,24 @@ func Serve(t testing.TB, address string) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = input.Close()
 		if err := server.Wait(); err != nil {
 			t.Errorf("the Rust server: %v", err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
-// Call has the reference's client run gRPC's cases, but for the named ones, against the server at address. A case that fails
-// fails the test, and so does the time limit.
-func Call(t testing.TB, address string, limit time.Duration, except ...string) {
+// Call has the reference's client run gRPC's cases, but for the named ones, against the server at address, by way of the pool at
+// an address, unless that is empty. A case that fails fails the test, and so does the time limit.
+func Call(t testing.TB, address, pool string, limit time.Duration, except ...string) {
 	t.Helper()
 	arguments := []string{"call", address}
+	if pool != "" {
+		arguments = append(arguments, "--pool", pool)
+	}
 	for _, name := range except {
 		arguments = append(arguments, "--except", name)
 	}

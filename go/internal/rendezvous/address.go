@@ -3,7 +3,9 @@
 package rendezvous
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 )
 
@@ -48,4 +50,16 @@ func (a Address) socketName() string {
 		return a.path
 	}
 	return "@" + a.name
+}
+
+// Dial connects to the socket at the address.
+//
+// Errors: as the net package's.
+func (a Address) Dial(ctx context.Context) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", a.socketName())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
 }

@@ -74,12 +74,11 @@ func NewConn(conn *net.UnixConn) (*Conn, error) {
 //
 // Errors: as the net package's; syscall.ENOENT, ECONNREFUSED, EACCES among them.
 func Connect(ctx context.Context, address Address) (*Conn, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", address.socketName())
+	conn, err := address.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return NewConn(conn.(*net.UnixConn))
+	return NewConn(conn)
 }
 
 // PID, UID and GID are the peer's, as the kernel says.
@@ -129,19 +128,7 @@ func (c *Conn) Close() {
 
 // AwaitDeath waits until the peer's process has ended; false: it can't be watched, or Shutdown was called.
 func (c *Conn) AwaitDeath() bool {
-	if c.pidfd == nil {
-		return false
-	}
-	raw, err := c.pidfd.SyscallConn()
-	if err != nil {
-		return false
-	}
-	dead := false
-	err = raw.Read(func(fd uintptr) bool {
-		dead = HasEnded(int(fd))
-		return dead
-	})
-	return err == nil && dead
+	return c.pidfd != nil && AwaitEnd(c.pidfd)
 }
 
 // send sends bytes, with a descriptor at the first of them where fd is not negative. wait says whether to wait for room, as

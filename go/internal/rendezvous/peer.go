@@ -61,6 +61,20 @@ func isDead(fd int, pid int32) bool {
 	return HasEnded(pidfd)
 }
 
+// AwaitEnd waits until a pidfd's process has ended; false: the pidfd was closed before, or does not tell.
+func AwaitEnd(pidfd *os.File) bool {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ended := false
+	err = raw.Read(func(fd uintptr) bool {
+		ended = HasEnded(int(fd))
+		return ended
+	})
+	return err == nil && ended
+}
+
 // HasEnded says whether a pidfd's process has ended, waited for or not.
 func HasEnded(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}

@@ -18,12 +18,25 @@ const (
 	trailers
 )
 
+// A Message is to be sent. What it holds is the session's from then on.
+type Message struct {
+	Data       mem.BufferSlice
+	Compressed bool
+	// Rope, if not nil, says that Data are what a rope carries, and holds the blocks that its refs name until the peer has taken it.
+	Rope mem.BufferSlice
+}
+
+// Free lets go of a message that is not sent.
+func (m *Message) Free() {
+	m.Data.Free()
+	m.Rope.Free()
+}
+
 // outgoing is a message on its way out.
 type outgoing struct {
-	data       mem.BufferSlice
-	length     int
-	compressed bool
-	// sent bytes have gone; the next one is in segment data[0], at off.
+	Message
+	length int
+	// sent bytes have gone; the next one is in segment Data[0], at off.
 	sent, off int
 }
 
@@ -31,13 +44,13 @@ type outgoing struct {
 func (m *outgoing) put(place *ring.Place, n int) {
 	m.sent += n
 	for n > 0 {
-		segment := m.data[0].ReadOnlyData()[m.off:]
+		segment := m.Data[0].ReadOnlyData()[m.off:]
 		part := min(n, len(segment))
 		place.Put(segment[:part])
 		n -= part
 		if m.off += part; part == len(segment) {
-			m.data[0].Free()
-			m.data, m.off = m.data[1:], 0
+			m.Data[0].Free()
+			m.Data, m.off = m.Data[1:], 0
 		}
 	}
 }
@@ -57,20 +70,21 @@ type outbox struct {
 
 func (o *outbox) empty() bool { return !o.hasHeaders && len(o.messages) == 0 && o.ending == goesOn }
 
-func (o *outbox) add(data mem.BufferSlice, compressed bool) {
+func (o *outbox) add(message Message) {
 	if o.messages == nil {
 		// Most calls send one message.
 		o.messages = o.one[:0]
 	}
-	n := data.Len()
-	o.messages = append(o.messages, outgoing{data: data, length: n, compressed: compressed})
+	n := message.Data.Len()
+	o.messages = append(o.messages, outgoing{Message: message, length: n})
 	o.bytes += n + wire.ChunkCharge
 }
 
 // pop drops the first message, of which all was sent.
 func (o *outbox) pop() {
 	o.bytes -= o.messages[0].length + wire.ChunkCharge
-	o.messages[0].data.Free()
+	o.messages[0].Data.Free()
+	o.messages[0].Rope.Free()
 	o.messages[0] = outgoing{}
 	o.messages = o.messages[1:]
 	if len(o.messages) == 0 {
@@ -95,7 +109,7 @@ func (o *outbox) batch(room int) (count, length int) {
 	room = min(room, batchLenMax)
 	for i := range o.messages {
 		n := wire.BatchPrefixLen + o.messages[i].length
-		if length+n > room {
+		if length+n > room || o.messages[i].Rope != nil {
 			break
 		}
 		count, length = count+1, length+n
@@ -108,7 +122,7 @@ func (o *outbox) putBatch(place *ring.Place, count int) {
 	for ; count > 0; count-- {
 		m := &o.messages[0]
 		var prefix [wire.BatchPrefixLen]byte
-		if m.compressed {
+		if m.Compressed {
 			prefix[0] = 1
 		}
 		binary.BigEndian.PutUint32(prefix[1:], uint32(m.length))

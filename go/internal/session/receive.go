@@ -35,7 +35,7 @@ func (s *Session) Receive(record ring.Record) (inArea bool, err error) {
 	var bytes [wire.FrameHeadLen]byte
 	record.Copy(bytes[:], 0)
 	head := wire.DecodeHead(&bytes)
-	if err := head.Check(s.role.Peer(), record.Len()); err != nil {
+	if err := head.Check(s.role.Peer(), record.Len(), s.ropes != nil); err != nil {
 		return false, violation("frame", "%s", err)
 	}
 	inArea = head.Has(wire.Message) && head.Flag(wire.InArea)
@@ -261,6 +261,9 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		chunk.Batch = head.MessageLen
 	}
 	chunk.Data = data
+	if head.Flag(wire.IsRope) {
+		chunk.Rope = s.ropes.came()
+	}
 	st.push(chunk)
 	return nil
 }
@@ -282,6 +285,9 @@ func (s *Session) receiveForNobody(head *wire.Head) error {
 		return err
 	}
 	s.oweSession(uint64(head.ChunkLen) + wire.ChunkCharge)
+	if head.Flag(wire.IsRope) {
+		s.TookRope(s.ropes.came())
+	}
 	return nil
 }
 
@@ -327,6 +333,12 @@ func (s *Session) receiveControl(head *wire.Head, record ring.Record) error {
 		said := wire.ShownText(reason)
 		s.End(&Closed{ByPeer: true, Said: said, Text: "the peer has ended the session: " + said})
 		return nil
+	case wire.RopesTaken:
+		return s.receiveRopesTaken(head)
+	case wire.RopeWanted:
+		return s.receiveRopeWanted(head)
+	case wire.RopeBytes:
+		return s.receiveRopeBytes(head, record)
 	case wire.AreaOffer, wire.AreaAccept, wire.AreaRefuse, wire.AreaDrop:
 	default:
 		return violation("frame", "CONTROL with code %d, which is none", head.Code)

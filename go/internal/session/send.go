@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"google.golang.org/grpc/mem"
-
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -43,9 +41,10 @@ func (s *Session) checkSent(block []byte, room int) error {
 	return nil
 }
 
-// Open begins a call with an opening that CheckOpening lets pass. What of the message doesn't go along is sent by Flush.
+// Open begins a call with an opening that CheckOpening lets pass. What of the message, if there is one, doesn't go along is sent by
+// Flush.
 // false: there is no room now, or too many calls are under way, and nothing was done; the caller asks again then.
-func (s *Session) Open(out Outbound, st *Stream, opening *Opening, data mem.BufferSlice, compressed, hasMessage, last bool) bool {
+func (s *Session) Open(out Outbound, st *Stream, opening *Opening, message *Message, last bool) bool {
 	// A CANCEL that waits makes place for this call at the server: it must get there first.
 	if !s.flushPending(out) || !s.MayOpen() {
 		return false
@@ -72,8 +71,8 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, data mem.Buff
 		draft.fixed += wire.DeadlineLen
 	}
 	s.begin(st, draft.head.Stream)
-	if hasMessage {
-		st.out.add(data, compressed)
+	if message != nil {
+		st.out.add(*message)
 	}
 	if last {
 		st.out.ending = halfClose
@@ -96,9 +95,9 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, data mem.Buff
 	return true
 }
 
-// Send has a message sent, behind those before. The data are the session's from now on.
-func (s *Session) Send(st *Stream, data mem.BufferSlice, compressed, last bool) {
-	st.out.add(data, compressed)
+// Send has a message sent, behind those before.
+func (s *Session) Send(st *Stream, message Message, last bool) {
+	st.out.add(message)
 	if last {
 		st.out.ending = halfClose
 	}
@@ -139,7 +138,16 @@ func (s *Session) Flush(out Outbound) bool {
 	if s.closed != nil || !s.flushPending(out) {
 		return s.closed != nil
 	}
-	for s.queue.Len() > 0 {
+	for s.queue.Len() > 0 || s.ropes.answering() {
+		if s.ropes.answering() {
+			if !s.ropes.answer(out) {
+				return false
+			}
+			s.loud = true
+		}
+		if s.queue.Len() == 0 {
+			continue
+		}
 		st := *s.queue.First()
 		result := sent
 		if st.state.Live() && !st.out.empty() {
@@ -169,9 +177,10 @@ func (s *Session) flushPending(out Outbound) bool {
 		if !ok {
 			return false
 		}
-		bytes := s.pending.First().Encode()
+		head := s.pending.Pop()
+		bytes := head.Encode()
 		place.Put(bytes[:])
-		s.pending.Pop()
+		s.loud = s.loud || head.Events != wire.Control || head.Code != wire.RopesTaken
 	}
 	return true
 }
@@ -293,6 +302,7 @@ func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
 			return needsRoom
 		}
 	}
+	s.loud = true
 	draft.put(&record)
 	if head.Has(wire.Trailers) {
 		record.Put(box.block)
@@ -311,8 +321,11 @@ func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
 	if message.sent == 0 {
 		head.Flags |= wire.First
 		head.MessageLen = uint32(message.length)
-		if message.compressed {
+		if message.Compressed {
 			head.Flags |= wire.Compressed
+		}
+		if message.Rope != nil {
+			head.Flags |= wire.IsRope
 		}
 	}
 	if message.sent+n < message.length {
@@ -338,6 +351,10 @@ func (s *Session) staged(st *Stream, draft *draft, cut *cut, has, ends bool, chu
 			box.putBatch(chunk, cut.batch)
 		} else {
 			message := &box.messages[0]
+			if message.sent == 0 && message.Rope != nil {
+				s.ropes.goes(message.Rope)
+				message.Rope = nil
+			}
 			message.put(chunk, cut.length)
 			st.state.SaidChunk(message.sent < message.length)
 			if message.sent == message.length {

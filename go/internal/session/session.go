@@ -80,7 +80,11 @@ type Session struct {
 	live    uint32
 	lastID  uint64
 	methods methods
-	opened  FIFO[*Stream]
+	// loud says that something was staged that the peer is to be woken for.
+	loud bool
+	// ropes is nil where the two sides have no pool in common.
+	ropes  *ropes
+	opened FIFO[*Stream]
 
 	sendCredit, recvCredit, owed, reserve uint64
 	pending                               FIFO[wire.Head]
@@ -96,8 +100,8 @@ type Session struct {
 	closed   error
 }
 
-// New begins a session. newStream makes the streams of calls that come to a server.
-func New(role wire.Role, local, peer Limits, areas Areas, newStream func() *Stream) *Session {
+// New begins a session. pool says whether the feature POOL is in force. newStream makes the streams of calls that come to a server.
+func New(role wire.Role, local, peer Limits, pool bool, areas Areas, newStream func() *Stream) *Session {
 	streamMax := local.StreamCount
 	if role == wire.Client {
 		streamMax = peer.StreamCount
@@ -105,6 +109,9 @@ func New(role wire.Role, local, peer Limits, areas Areas, newStream func() *Stre
 	s := &Session{
 		role: role, local: local, peer: peer, streamMax: streamMax, areas: areas, newStream: newStream,
 		sendCredit: peer.SessionWindow, recvCredit: local.SessionWindow,
+	}
+	if pool {
+		s.ropes = newRopes()
 	}
 	// A reader may keep back half a window of what it has read: a sender that waited for more would never go on.
 	const crumbMax = 4096
@@ -120,6 +127,13 @@ func (s *Session) Closed() error { return s.closed }
 
 // Draining says whether no call begins any more.
 func (s *Session) Draining() bool { return s.draining }
+
+// TookLoud says whether anything was staged since it was called last that the peer is to be woken for: ROPES_TAKEN wakes nobody.
+func (s *Session) TookLoud() bool {
+	loud := s.loud
+	s.loud = false
+	return loud
+}
 
 // Live is how many calls are under way, Remembered how many streams have not been forgotten.
 func (s *Session) Live() int       { return int(s.live) }
@@ -154,7 +168,7 @@ func (s *Session) Take(st *Stream) (chunk Chunk, ok bool) {
 // Forget lets go of a stream and what of it was not taken. A call that has not ended is cancelled with code 1.
 func (s *Session) Forget(st *Stream) {
 	s.Cancel(st, 1)
-	st.dropUnread()
+	s.dropUnread(st)
 	s.streams.remove(st)
 	// Its place in the queue stays behind. Many of those are swept out together.
 	if s.queue.Len() > 2*s.streams.count+64 {
@@ -193,7 +207,7 @@ func (s *Session) ended(st *Stream, end End, keep bool) {
 	}
 	s.reserve += st.window - s.local.StreamWindow
 	if !keep {
-		st.dropUnread()
+		s.dropUnread(st)
 	}
 	st.news()
 	if st.released {
@@ -261,5 +275,8 @@ func (s *Session) End(reason error) {
 			s.ended(st, End{Kind: EndSession, Code: 14}, keep)
 		}
 	})
+	if s.ropes != nil {
+		s.ropes.end()
+	}
 	s.pending, s.queue, s.opened, s.offered = FIFO[wire.Head]{}, FIFO[*Stream]{}, FIFO[*Stream]{}, nil
 }

@@ -42,8 +42,8 @@ func limits() Limits {
 func pair(t testing.TB) (client, server *end) {
 	one, two := make([]byte, wire.RingOff+ringLen), make([]byte, wire.RingOff+ringLen)
 	stream := func() *Stream { return new(Stream) }
-	client = &end{New(wire.Client, limits(), limits(), noAreas{}, stream), ring.NewSender(one, two, ringLen), ring.NewReceiver(one, two, ringLen)}
-	server = &end{New(wire.Server, limits(), limits(), noAreas{}, stream), ring.NewSender(two, one, ringLen), ring.NewReceiver(two, one, ringLen)}
+	client = &end{New(wire.Client, limits(), limits(), true, noAreas{}, stream), ring.NewSender(one, two, ringLen), ring.NewReceiver(one, two, ringLen)}
+	server = &end{New(wire.Server, limits(), limits(), true, noAreas{}, stream), ring.NewSender(two, one, ringLen), ring.NewReceiver(two, one, ringLen)}
 	return client, server
 }
 
@@ -110,7 +110,7 @@ func TestAUnaryCallIsAFrameEachWay(t *testing.T) {
 	st := new(Stream)
 	for call := range 3 {
 		*st = Stream{}
-		if !client.Open(client, st, &Opening{Path: "/a.B/C", DeadlineNS: 7, Headers: []byte{20, 1, 0, 'x'}}, data(100), false, true, true) {
+		if !client.Open(client, st, &Opening{Path: "/a.B/C", DeadlineNS: 7, Headers: []byte{20, 1, 0, 'x'}}, &Message{Data: data(100)}, true) {
 			t.Fatal("not opened")
 		}
 		if n := client.carry(t, server); n != 1 {
@@ -125,7 +125,7 @@ func TestAUnaryCallIsAFrameEachWay(t *testing.T) {
 			t.Fatalf("messages of %v bytes", lengths)
 		}
 		server.SendHeaders(got, nil)
-		server.Send(got, data(50), false, false)
+		server.Send(got, Message{Data: data(50)}, false)
 		server.Finish(got, 0, nil)
 		if n := server.carry(t, client); n != 1 {
 			t.Fatalf("%d records for an answer", n)
@@ -166,7 +166,7 @@ func TestEverythingArrives(t *testing.T) {
 		var flows []*flow
 		for range 4 {
 			f := &flow{client: new(Stream), toServer: lengths(), toClient: lengths()}
-			for !client.Open(client, f.client, &Opening{Path: "/a.B/" + strings.Repeat("C", random.IntN(3)+1)}, nil, false, false, false) {
+			for !client.Open(client, f.client, &Opening{Path: "/a.B/" + strings.Repeat("C", random.IntN(3)+1)}, nil, false) {
 				client.carry(t, server)
 			}
 			client.carry(t, server)
@@ -181,13 +181,13 @@ func TestEverythingArrives(t *testing.T) {
 			done := true
 			for _, f := range flows {
 				for f.sent < len(f.toServer) && f.client.MayAdd() {
-					client.Send(f.client, data(f.toServer[f.sent]), false, false)
+					client.Send(f.client, Message{Data: data(f.toServer[f.sent])}, false)
 					if f.sent++; f.sent == len(f.toServer) {
 						client.HalfClose(f.client)
 					}
 				}
 				for f.answered < len(f.toClient) && f.server.MayAdd() {
-					server.Send(f.server, data(f.toClient[f.answered]), false, false)
+					server.Send(f.server, Message{Data: data(f.toClient[f.answered])}, false)
 					f.answered++
 				}
 				if random.IntN(3) == 0 {
@@ -213,7 +213,7 @@ func TestEverythingArrives(t *testing.T) {
 func open(t *testing.T, client, server *end) (st, got *Stream) {
 	t.Helper()
 	st = new(Stream)
-	if !client.Open(client, st, &Opening{Path: "/a.B/C"}, nil, false, false, false) {
+	if !client.Open(client, st, &Opening{Path: "/a.B/C"}, nil, false) {
 		t.Fatal("not opened")
 	}
 	client.carry(t, server)
@@ -227,7 +227,7 @@ func TestShortMessagesAtHandGoTogether(t *testing.T) {
 	client, server := pair(t)
 	st, got := open(t, client, server)
 	for range 20 {
-		client.Send(st, data(30), false, false)
+		client.Send(st, Message{Data: data(30)}, false)
 	}
 	if n := client.carry(t, server); n != 1 {
 		t.Errorf("%d records for 20 short messages", n)
@@ -241,7 +241,7 @@ func TestShortMessagesAtHandGoTogether(t *testing.T) {
 func TestACancelEndsBothSides(t *testing.T) {
 	client, server := pair(t)
 	st, got := open(t, client, server)
-	client.Send(st, data(5000), false, true)
+	client.Send(st, Message{Data: data(5000)}, true)
 	client.carry(t, server)
 	client.Cancel(st, 4)
 	client.carry(t, server)
@@ -269,7 +269,7 @@ func TestAClientReadsWhatCameBeforeItsCancel(t *testing.T) {
 			st, got := open(t, client, server)
 			server.SendHeaders(got, nil)
 			for range 3 {
-				server.Send(got, data(500), false, false)
+				server.Send(got, Message{Data: data(500)}, false)
 				server.carry(t, client)
 			}
 			want := 0
@@ -301,7 +301,7 @@ func TestAServerEndsWithinAMessage(t *testing.T) {
 	client, server := pair(t)
 	st, got := open(t, client, server)
 	server.SendHeaders(got, nil)
-	server.Send(got, data(9000), false, false)
+	server.Send(got, Message{Data: data(9000)}, false)
 	server.carry(t, client)
 	server.Abort(got, 13, nil)
 	server.carry(t, client)
@@ -315,7 +315,7 @@ func TestDrainRefusesWhatCrossesIt(t *testing.T) {
 	first, taken := open(t, client, server)
 	server.Drain()
 	second := new(Stream)
-	client.Open(client, second, &Opening{Path: "/a.B/D"}, data(10), false, true, true)
+	client.Open(client, second, &Opening{Path: "/a.B/D"}, &Message{Data: data(10)}, true)
 	client.carry(t, server)
 	if server.NextOpened() != nil {
 		t.Error("a call behind DRAIN was taken")
@@ -338,7 +338,7 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 		st, _ := open(t, client, server)
 		calls = append(calls, st)
 	}
-	if client.Open(client, new(Stream), &Opening{Path: "/a.B/C"}, nil, false, false, false) {
+	if client.Open(client, new(Stream), &Opening{Path: "/a.B/C"}, nil, false) {
 		t.Fatal("a fifth call was opened")
 	}
 	// Calls that a client cancels are remembered until their handlers let go.
@@ -350,7 +350,7 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 		calls = nil
 		for range 4 {
 			st := new(Stream)
-			if client.Open(client, st, &Opening{Path: "/a.B/C"}, nil, false, false, false) {
+			if client.Open(client, st, &Opening{Path: "/a.B/C"}, nil, false) {
 				calls = append(calls, st)
 			}
 			client.carry(t, server)
@@ -384,7 +384,7 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, record []byte, toServer bool) {
 		client, server := pair(t)
 		st := new(Stream)
-		client.Open(client, st, &Opening{Path: "/a.B/C"}, data(10), false, true, false)
+		client.Open(client, st, &Opening{Path: "/a.B/C"}, &Message{Data: data(10)}, false)
 		client.carry(t, server)
 		receiver, sender := server, client
 		if !toServer {

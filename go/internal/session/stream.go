@@ -46,6 +46,9 @@ type Chunk struct {
 	MessageLen uint32
 	// Batch, if not 0, is how many messages are in Data, each behind gRPC's prefix.
 	Batch uint32
+	// Rope, on the first chunk of a message that is a rope, is its number among those that have come, counted from 1. Who takes the
+	// chunk says TookRope once.
+	Rope uint64
 }
 
 func (c *Chunk) cost() uint64 { return uint64(c.Data.Len()) + wire.ChunkCharge }
@@ -154,8 +157,10 @@ func (st *Stream) unread() (cost uint64) {
 	return cost
 }
 
-func (st *Stream) dropUnread() {
+// dropUnread drops chunks that nobody has taken.
+func (s *Session) dropUnread(st *Stream) {
 	for chunk, ok := st.pop(); ok; chunk, ok = st.pop() {
+		s.TookRope(chunk.Rope)
 		chunk.Data.Free()
 	}
 }

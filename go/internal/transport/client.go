@@ -120,10 +120,16 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
 	}
 	cc := newClientCall(l, start)
+	var message *session.Message
+	if data != nil {
+		composed := l.compose(*data)
+		message = &composed
+		free = composed.Free
+	}
 	l.mu.Lock()
 	err = l.session.CheckOpening(opening, l.RecordLenMax())
 	if err == nil {
-		err = l.start(ctx, cc, opening, start)
+		err = l.start(ctx, cc, opening, message, start.Last)
 	} else {
 		err = status.Error(codes.ResourceExhausted, err.Error())
 	}
@@ -137,7 +143,7 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 }
 
 // start opens a call, when the server takes one more. The caller holds the lock.
-func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Opening, start *call.Start) error {
+func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Opening, message *session.Message, last bool) error {
 	var refused error
 	tryOpen := func() bool {
 		switch {
@@ -148,10 +154,7 @@ func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Openi
 			refused = status.Error(codes.Unavailable, "the server drains, and takes no more calls")
 			return true
 		}
-		if start.Message == nil {
-			return l.session.Open(l, &cc.Stream, opening, nil, false, false, start.Last)
-		}
-		return l.session.Open(l, &cc.Stream, opening, start.Message.Data, start.Message.Compressed, true, start.Last)
+		return l.session.Open(l, &cc.Stream, opening, message, last)
 	}
 	// A later call waits behind earlier ones.
 	if l.starters.none() && tryOpen() {

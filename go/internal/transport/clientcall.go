@@ -102,6 +102,7 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
 	}
 	l := c.link
+	composed := l.compose(message)
 	l.mu.Lock()
 	l.await(context.Background(), &c.sending, func() bool { return c.End().Kind != session.NotEnded || c.MayAdd() })
 	var err error
@@ -113,11 +114,11 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 	}
 	if err != nil {
 		l.unlock()
-		message.Data.Free()
+		composed.Free()
 		return err
 	}
 	c.closed = last
-	l.session.Send(&c.Stream, message.Data, message.Compressed, last)
+	l.session.Send(&c.Stream, composed, last)
 	l.unlock()
 	return nil
 }
@@ -156,6 +157,10 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 		message, got, wrong = c.assembler.next(l.session, &c.Stream, c.messageLenMax)
 		return got || wrong != nil || c.End().Kind != session.NotEnded
 	})
+	if got && c.assembler.rope != 0 {
+		message, wrong = l.take(&c.assembler, message, c.messageLenMax, c, &c.receiving, func() bool { return c.ending != nil })
+		got = wrong == nil
+	}
 	if wrong != nil {
 		c.spoil(wrong)
 	}
@@ -163,7 +168,7 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 		c.unwatch()
 	}
 	if !got {
-		c.assembler.drop()
+		c.assembler.drop(l.session)
 	}
 	l.unlock()
 	if !got {

@@ -14,8 +14,8 @@
 package transport
 
 import (
-	"os"
-
+	"github.com/tollfree/tollfree/go/internal/pool"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -29,6 +29,8 @@ type Config struct {
 	MessageLenMax uint32
 	// StreamCount is how many calls at once each session of a server takes; 0: 1024.
 	StreamCount uint32
+	// Pool, if not nil, is a pool by which large payloads go, where the peer is a member of it too.
+	Pool *pool.Pool
 }
 
 func (c Config) filled() Config {
@@ -36,8 +38,7 @@ func (c Config) filled() Config {
 		c.Agent = "tollfree-go"
 	}
 	if c.Admits == nil {
-		own := uint32(os.Geteuid())
-		c.Admits = func(uid uint32) bool { return uid == own }
+		c.Admits = rendezvous.SameUser
 	}
 	if c.MessageLenMax == 0 {
 		c.MessageLenMax = wire.MessageLenDefault

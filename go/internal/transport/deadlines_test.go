@@ -29,7 +29,7 @@ func openTold(t *testing.T, l *link, left time.Duration) *clientCall {
 	c := newClientCall(l, &call.Start{Last: true})
 	l.mu.Lock()
 	defer l.unlock()
-	if !l.session.Open(l, &c.Stream, &session.Opening{Path: "/a.B/S", DeadlineNS: clockNow() + uint64(left)}, nil, false, false, true) {
+	if !l.session.Open(l, &c.Stream, &session.Opening{Path: "/a.B/S", DeadlineNS: clockNow() + uint64(left)}, nil, true) {
 		t.Fatal("there is no room for an opening")
 	}
 	return c

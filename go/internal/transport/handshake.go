@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/region"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
@@ -59,7 +60,19 @@ func (c *Config) hello(kind uint32) wire.Hello {
 	if kind == wire.KindWelcome {
 		hello.StreamCount = c.StreamCount
 	}
+	if c.Pool != nil {
+		hello.Features |= wire.FeaturePool
+		hello.Pool = c.Pool.ID()
+	}
 	return hello
+}
+
+// poolWith is the pool that this side and its peer have in common, or nil.
+func (c *Config) poolWith(said *wire.Hello) *pool.Pool {
+	if c.Pool == nil || said.Features&wire.FeaturePool == 0 || said.Pool != c.Pool.ID() {
+		return nil
+	}
+	return c.Pool
 }
 
 // sessionWindow makes sure that streams that nobody reads can't hold up the others.

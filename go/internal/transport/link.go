@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/session"
@@ -30,6 +31,8 @@ type link struct {
 	starters starters
 	arrivals arrivals
 	life     lifetime
+	// ropes looks for ropes that the peer has taken.
+	ropes ropeWatch
 }
 
 // A side is what is known of a session's ends when its link is made, and never changes.
@@ -42,7 +45,9 @@ type side struct {
 	peer   call.Peer
 	// agent is the peer's, as a header's value. Nobody changes it.
 	agent []string
-	host  host
+	// pool is the one that both ends are members of; nil: none.
+	pool *pool.Pool
+	host host
 }
 
 // A host is what a server's listener does for its links. Clients have none.
@@ -60,13 +65,13 @@ func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host ho
 	l := &link{
 		side: side{
 			role: role, config: config, conn: m.conn, said: m.said, shift: m.clockShift(), peer: peer, agent: []string{peer.Agent},
-			host: host,
+			pool: config.poolWith(&m.said), host: host,
 		},
 		rings: newRings(m), bell: newDoorbell(m), reading: newReadingRole(), life: newLifetime(),
 	}
 	l.room, l.areas = newRoom(l.rings.sender), newAreas(l)
 	local := config.limits()
-	l.session = session.New(role, local, peerLimits(&m.said), &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
+	l.session = session.New(role, local, peerLimits(&m.said), l.pool != nil, &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
 	return l
 }
 
@@ -133,7 +138,11 @@ func (l *link) send() (rings bool) {
 			}
 		}
 	}
-	return l.bell.due(l.rings.sender.Publish())
+	if l.session.KeepsRopes() {
+		l.ropes.arm(l)
+	}
+	published := l.rings.sender.Publish()
+	return l.bell.due(l.session.TookLoud() && published)
 }
 
 // settle does what follows from what has changed. The caller holds the lock.

@@ -116,6 +116,9 @@ func echo(c call.ServerCall) {
 			break
 		}
 		if err != nil {
+			if last != nil {
+				last.Data.Free()
+			}
 			_ = c.Finish(nil, nil, status.Convert(err), nil)
 			return
 		}

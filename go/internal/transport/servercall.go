@@ -136,11 +136,15 @@ func (c *serverCall) Recv() (message call.Message, err error) {
 		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
 		return got || wrong != nil || c.HalfClosed() || c.over()
 	})
+	if got && c.assembler.rope != 0 {
+		message, wrong = l.take(&c.assembler, message, l.config.MessageLenMax, c, &c.receiving, c.over)
+		got = wrong == nil
+	}
 	if wrong != nil {
 		c.abort(status.New(wrong.code, wrong.text))
 	}
 	if !got {
-		c.assembler.drop()
+		c.assembler.drop(l.session)
 		err = c.recvError()
 	}
 	l.unlock()
@@ -212,20 +216,21 @@ func (c *serverCall) Send(message call.Message) error {
 		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
 	}
 	l := c.link
+	composed := l.compose(message)
 	l.mu.Lock()
 	defer l.unlock()
 	l.await(context.Background(), &c.sending, func() bool { return c.over() || c.MayAdd() })
 	if c.over() {
-		message.Data.Free()
+		composed.Free()
 		return c.sendError()
 	}
 	if !c.SaidHeaders() {
 		if err := c.sayHeaders(nil); err != nil {
-			message.Data.Free()
+			composed.Free()
 			return err
 		}
 	}
-	l.session.Send(&c.Stream, message.Data, message.Compressed, false)
+	l.session.Send(&c.Stream, composed, false)
 	return nil
 }
 
@@ -245,6 +250,11 @@ func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *
 		err = status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
 	}
 	l := c.link
+	var composed session.Message
+	if message != nil {
+		composed = l.compose(*message)
+		free = composed.Free
+	}
 	l.mu.Lock()
 	defer l.unlock()
 	if c.over() {
@@ -264,7 +274,7 @@ func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *
 	}
 	c.finished = true
 	if message != nil {
-		l.session.Send(&c.Stream, message.Data, message.Compressed, false)
+		l.session.Send(&c.Stream, composed, false)
 	}
 	l.session.Finish(&c.Stream, uint16(outcome.Code()), trailers)
 	if c.cancel != nil {
@@ -287,7 +297,7 @@ func (c *serverCall) release() {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.assembler.drop()
+	c.assembler.drop(l.session)
 	l.session.Release(&c.Stream)
 	l.unlock()
 }

@@ -36,17 +36,21 @@ const (
 	HasDeadline = 0x20
 	Refused     = 0x40
 	Object      = 0x40
-	// KnownFlags has no ROPE: this implementation announces neither POOL nor LENDING.
+	// KnownFlags are those without features. IsRope needs the feature POOL.
 	KnownFlags = 0x7f
+	IsRope     = 0x80
 )
 
-// Codes of CONTROL. Those of ropes (6 to 8) are violations without POOL and LENDING.
+// Codes of CONTROL. Those of ropes need the feature POOL.
 const (
 	AreaOffer  = 1
 	AreaAccept = 2
 	AreaRefuse = 3
 	AreaDrop   = 4
 	Close      = 5
+	RopesTaken = 6
+	RopeWanted = 7
+	RopeBytes  = 8
 	Objects    = 9
 )
 
@@ -125,22 +129,32 @@ func (h *Head) TrailersAt() int { return h.HeadersAt() + int(h.HeadersLen) }
 // ChunkAt is where the chunk begins, or its area range.
 func (h *Head) ChunkAt() int { return h.TrailersAt() + int(h.TrailersLen) }
 
-// Check says what is wrong with a head that sender has written into a record of recordLen bytes: a violation of section 8.
-func (h *Head) Check(sender Role, recordLen int) error {
-	if h.Flags&^KnownFlags != 0 || !h.makesSense(sender) {
+// Check says what is wrong with a head that sender has written into a record of recordLen bytes: a violation of section 8. ropes
+// says whether the feature POOL is in force.
+func (h *Head) Check(sender Role, recordLen int, ropes bool) error {
+	known := uint8(KnownFlags)
+	if ropes {
+		known |= IsRope
+	}
+	if h.Flags&^known != 0 || !h.makesSense(sender) || !ropes && h.aboutRopes() {
 		return fmt.Errorf("events %#02x, flags %#02x, code %d and lengths of a frame that do not go together", h.Events, h.Flags, h.Code)
 	}
 	inline := uint64(0)
 	switch {
 	case h.Flag(InArea):
 		inline = AreaRangeLen
-	case h.Has(Message):
+	case h.Has(Message), h.Events == Control && h.Code == RopeBytes:
 		inline = uint64(h.ChunkLen)
 	}
 	if announced := uint64(h.ChunkAt()) + inline; announced != uint64(recordLen) {
 		return fmt.Errorf("a frame whose parts have %d bytes in a record of %d", announced, recordLen)
 	}
 	return nil
+}
+
+// aboutRopes says whether it is a CONTROL that needs the feature POOL.
+func (h *Head) aboutRopes() bool {
+	return h.Events == Control && h.Code >= RopesTaken && h.Code <= RopeBytes
 }
 
 func (h *Head) makesSense(sender Role) bool {
@@ -164,9 +178,9 @@ func (h *Head) makesSense(sender Role) bool {
 	case h.IsBatch(sender):
 		return h.Has(Message) && h.Flags&^(InArea|Object) == First|Last|Batch && h.MessageLen != 0 && h.ChunkLen != 0
 	case !h.Has(Message):
-		return h.Flags&(First|Last|Compressed|InArea|Object) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
+		return h.Flags&(First|Last|Compressed|InArea|Object|IsRope) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
 	case !h.Flag(First):
-		return h.MessageLen == 0 && h.Flags&(Compressed|Object) == 0
+		return h.MessageLen == 0 && h.Flags&(Compressed|Object|IsRope) == 0
 	}
 	return !(h.Flag(Compressed) && h.Flag(Object))
 }
@@ -190,6 +204,10 @@ func (h *Head) makesSenseAlone(sender Role) bool {
 			return h.HeadersLen == 0 && h.ChunkLen == 0
 		case Close:
 			return h.ChunkLen == 0
+		case RopesTaken, RopeWanted:
+			return h.HeadersLen == 0 && h.ChunkLen != 0
+		case RopeBytes:
+			return h.HeadersLen == 0
 		case Objects:
 			return sender == Server && h.HeadersLen == 0
 		}

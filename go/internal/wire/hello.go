@@ -130,6 +130,9 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
+// knownFeatures are those that a peer may require.
+const knownFeatures = FeatureLoad | FeaturePool | FeatureUpgrade
+
 // CheckFirst makes the checks 3 to 7 of spec/wire.md, section 3, of a message that should be of this kind. None gives out
 // tokens here.
 func (h *Hello) CheckFirst(kind uint32) *Refusal {
@@ -138,8 +141,8 @@ func (h *Hello) CheckFirst(kind uint32) *Refusal {
 		return &Refusal{ReasonVersion, fmt.Sprintf("version %d is spoken here, versions %d to %d there", Version, h.VersionMin, h.VersionMax)}
 	case h.Kind != kind:
 		return &Refusal{ReasonMalformed, fmt.Sprintf("a handshake message of kind %d instead of %d", h.Kind, kind)}
-	case h.Required&^(FeatureLoad|FeatureUpgrade) != 0:
-		return &Refusal{ReasonFeature, fmt.Sprintf("required features %#x are not known here", h.Required&^(FeatureLoad|FeatureUpgrade))}
+	case h.Required&^knownFeatures != 0:
+		return &Refusal{ReasonFeature, fmt.Sprintf("required features %#x are not known here", h.Required&^knownFeatures)}
 	case h.Features&FeatureUpgrade != 0:
 		return &Refusal{ReasonToken, "no tokens are given out here"}
 	}

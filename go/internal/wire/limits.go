@@ -53,8 +53,10 @@ const (
 // Versions and features, spec/wire.md, section 20.
 const (
 	Version = 1
-	// FeatureLoad is what this implementation has.
+	// FeatureLoad says that the server tells how busy it is.
 	FeatureLoad = 0x1
+	// FeaturePool says that the sender is a member of a pool.
+	FeaturePool = 0x2
 	// FeatureUpgrade is known, so that a token is refused as one.
 	FeatureUpgrade = 0x4
 )

@@ -156,7 +156,7 @@ func FuzzHead(f *testing.F) {
 		if client {
 			role = Client
 		}
-		if head.Check(role, recordLen) == nil && head.ChunkAt() > recordLen {
+		if head.Check(role, recordLen, true) == nil && head.ChunkAt() > recordLen {
 			t.Fatalf("a frame beyond its record was let pass: %+v", head)
 		}
 	})
@@ -210,6 +210,29 @@ func FuzzBatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, batch []byte, count uint32, objects bool) {
 		if BatchFits(batch, count, objects) && uint64(count)*BatchPrefixLen > uint64(len(batch)) {
 			t.Fatalf("%d messages in %d bytes", count, len(batch))
+		}
+	})
+}
+
+func FuzzRope(f *testing.F) {
+	var ref [RefLen]byte
+	ref[RefLen-8] = 9
+	f.Add(AppendRope(nil, 12, []byte("abc"), []RopeEntry{{Before: 2, Ref: ref}}))
+	f.Fuzz(func(t *testing.T, carried []byte) {
+		rope, err := ParseRope(carried)
+		if err != nil {
+			return
+		}
+		before := 0
+		for _, entry := range rope.Entries {
+			before += int(entry.Before)
+		}
+		if before > len(rope.Inline) || int(rope.Len) != len(rope.Inline)+int(rope.RefBytes) {
+			t.Fatalf("%+v does not add up", rope)
+		}
+		// Reserved bytes are ignored.
+		if again, err := ParseRope(AppendRope(nil, rope.Len, rope.Inline, rope.Entries)); err != nil || again.Len != rope.Len || len(again.Entries) != len(rope.Entries) {
+			t.Fatalf("%+v became %+v: %v", rope, again, err)
 		}
 	})
 }
