@@ -101,6 +101,8 @@ func (cc *ClientConn) pickSlowly(ctx context.Context, deadline time.Time, failFa
 			if i == len(waits) {
 				waits = append(waits, e.join(failFast))
 			}
+			// The session of the attempt that the call waits for may be over already.
+			e.connect()
 			err, final := waits[i].failure()
 			if err != nil {
 				last = err

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/tollfree/tollfree/go/internal/call"
 	pb "github.com/tollfree/tollfree/go/internal/testproto"
 )
 
@@ -393,6 +394,28 @@ func TestLeastOutstanding(t *testing.T) {
 				t.Fatalf("a call went to the busy server")
 			}
 			eventually(t, "the second server's load", func() bool { return conn.balancer.endpoints[1].ready().load() == 0 })
+		}
+	})
+}
+
+// A session may be over before the call that has waited for it looks: another is made.
+func TestASessionThatEndsAtOnceIsMadeAgain(t *testing.T) {
+	overFake(t, func(t *testing.T, h *harness) {
+		h.newServer(0, &testService{})
+		var dialed atomic.Int32
+		conn, err := NewClient(h.address(0), withDialer(func(ctx context.Context, address string) (call.Client, error) {
+			client, err := h.network.Dial(ctx, address)
+			if err == nil && dialed.Add(1) <= 5 {
+				client.Close()
+			}
+			return client, err
+		}))
+		wantNoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = pb.NewTestClient(conn).Unary(testContext(t), &pb.Request{}, grpc.WaitForReady(true))
+		wantNoError(t, err)
+		if n := dialed.Load(); n != 6 {
+			t.Errorf("%d sessions were made", n)
 		}
 	})
 }

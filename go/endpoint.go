@@ -260,12 +260,19 @@ func (e *endpoint) watch(s *session, end func()) {
 	defer e.watchers.Done()
 	defer end()
 	defer s.client.Close()
+	begun := time.Now()
 	select {
 	case <-s.client.Draining():
 	case <-e.context.Done():
 		return
 	}
 	e.current.CompareAndSwap(s, nil)
+	if time.Since(begun) < longPauseMin {
+		// A server that ends its sessions at once is not to be asked without a pause.
+		e.mu.Lock()
+		e.failures++
+		e.mu.Unlock()
+	}
 	if e.eager {
 		e.connect()
 	}
