@@ -100,6 +100,9 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 		return fail(status.Error(codes.DeadlineExceeded, "tollfree: the call's deadline had passed before it was sent"))
 	}
 	if a.session, err = r.cc.pick(r.context, r.deadline, r.info.failFast); err != nil {
+		if err == grpc.ErrClientConnClosing || status.Code(err) == codes.Unavailable {
+			noteUnserved(r.context)
+		}
 		return fail(err)
 	}
 	header, err := a.outgoingHeader()

@@ -11,12 +11,18 @@ import (
 // agentName is what peers see of this program, after what WithUserAgent says.
 const agentName = "tollfree-go"
 
-// transportDialer begins sessions over shared memory.
-func transportDialer(o *dialOptions) dialer {
+// transportConfig is what the options say of sessions.
+func transportConfig(o *dialOptions) transport.Config {
 	config := transport.Config{Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax()), Pool: o.pool}
 	if o.agent != "" {
 		config.Agent = o.agent + " " + agentName
 	}
+	return config
+}
+
+// transportDialer begins sessions over shared memory.
+func transportDialer(o *dialOptions) dialer {
+	config := transportConfig(o)
 	return func(ctx context.Context, address string) (call.Client, error) {
 		return transport.Dial(ctx, address, config)
 	}

@@ -83,7 +83,7 @@ func TestPayloadsGoByRef(t *testing.T) {
 			server := NewServer(UsePool(member))
 			grpc_testing.RegisterTestServiceServer(server, &interopService{})
 			h.serve(server, 0)
-			reference.Call(t, h.address(0), coordinator, 5*time.Minute, notByStubs...)
+			reference.Call(t, h.address(0), coordinator, "", 5*time.Minute, notByStubs...)
 			wantRefs(t, member)
 		})
 	})

@@ -362,6 +362,6 @@ func TestRustCallsGo(t *testing.T) {
 		server := NewServer()
 		grpc_testing.RegisterTestServiceServer(server, &interopService{})
 		h.serve(server, 0)
-		reference.Call(t, h.address(0), "", 5*time.Minute, notByStubs...)
+		reference.Call(t, h.address(0), "", "", 5*time.Minute, notByStubs...)
 	})
 }

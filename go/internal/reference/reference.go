@@ -49,9 +49,10 @@ func Serve(t testing.TB, address string, more ...string) (stop func()) {
 	return stop
 }
 
-// Call has the reference's client run gRPC's cases, but for the named ones, against the server at address, by way of the pool at
-// an address, unless that is empty. A case that fails fails the test, and so does the time limit.
-func Call(t testing.TB, address, pool string, limit time.Duration, except ...string) {
+// Call has the reference's client run gRPC's cases, but for the named ones, against the server at address. Unless they are empty,
+// pool is where a pool is coordinated by which it calls, and directory is where sockets lie to which its calls move over from TCP.
+// A case that fails fails the test, and so does the time limit.
+func Call(t testing.TB, address, pool, directory string, limit time.Duration, except ...string) {
 	t.Helper()
 	arguments := []string{"call", address}
 	if pool != "" {
@@ -64,6 +65,9 @@ func Call(t testing.TB, address, pool string, limit time.Duration, except ...str
 	defer cancel()
 	var out bytes.Buffer
 	client := exec.CommandContext(ctx, program(t), arguments...)
+	if directory != "" {
+		client.Env = append(os.Environ(), "TOLLFREE_UPGRADE_DIRECTORY="+directory)
+	}
 	client.Stdout, client.Stderr = &out, &out
 	if err := client.Run(); err != nil {
 		t.Errorf("the Rust client: %v:\n%s", err, out.String())

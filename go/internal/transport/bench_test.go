@@ -226,7 +226,7 @@ func linked(b testing.TB, handler call.Handler) (c *client, server *link) {
 		if err != nil {
 			b.Error(err)
 		}
-		met, err := welcome(conn, &config, func() *wire.Refusal { return nil })
+		met, err := welcome(conn, &config, new(Tokens), func() *wire.Refusal { return nil })
 		if err != nil {
 			b.Error(err)
 		}
@@ -236,7 +236,7 @@ func linked(b testing.TB, handler call.Handler) (c *client, server *link) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	met, err := attach(conn, &config)
+	met, err := attach(conn, &config, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,15 +26,54 @@ type client struct {
 // Errors are statuses: Unavailable where there is no server, or it refuses; PermissionDenied where the socket, or this side,
 // does not allow it; DeadlineExceeded and Canceled by ctx.
 func Dial(ctx context.Context, address string, config Config) (call.Client, error) {
-	config = config.filled()
 	where, err := rendezvous.ParseAddress(address)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	c, err := dial(ctx, where, config.filled(), func(ctx context.Context) (*rendezvous.Conn, error) { return rendezvous.Connect(ctx, where) }, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// An Offered is a session that a server has offered over TCP, whose ends the client knows.
+type Offered struct {
+	// Address is the socket's, File names its file.
+	Address, File string
+	Token         Token
+	Ends          Ends
+}
+
+// DialOffered makes the session of an offer whose socket lies in a directory, and gives the server's answer. No call is to be made
+// before that has been confirmed.
+//
+// Errors are statuses.
+func DialOffered(ctx context.Context, directory string, offered *Offered, config Config) (client call.Client, answer Token, err error) {
+	where, err := rendezvous.ParseAddress(offered.Address)
+	if err != nil {
+		return nil, answer, status.Error(codes.InvalidArgument, err.Error())
+	}
+	file, err := rendezvous.ParseFileID(offered.File)
+	if err != nil {
+		return nil, answer, status.Error(codes.InvalidArgument, err.Error())
+	}
+	connect := func(ctx context.Context) (*rendezvous.Conn, error) {
+		return rendezvous.ConnectOffered(ctx, directory, where, file)
+	}
+	c, err := dial(ctx, where, config.filled(), connect, &upgrade{offered.Token, offered.Ends})
+	if err != nil {
+		return nil, answer, err
+	}
+	return c, c.link.said.Token, nil
+}
+
+// dial makes a session at an address to which connect connects.
+func dial(ctx context.Context, where rendezvous.Address, config Config, connect func(context.Context) (*rendezvous.Conn, error), upgrade *upgrade) (*client, error) {
 	fail := func(code codes.Code, err error) error { return status.Errorf(code, "%s: %s", where, err) }
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	conn, err := rendezvous.Connect(ctx, where)
+	conn, err := connect(ctx)
 	switch {
 	case errors.Is(err, unix.EACCES):
 		return nil, fail(codes.PermissionDenied, err)
@@ -48,7 +87,7 @@ func Dial(ctx context.Context, address string, config Config) (call.Client, erro
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &config)
+	met, err := attach(conn, &config, upgrade)
 	stopped := stop()
 	var users *usersError
 	switch {

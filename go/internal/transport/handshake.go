@@ -121,8 +121,14 @@ func (m *meeting) take(said *wire.Hello, fd int) error {
 	return nil
 }
 
-// attach makes a client's handshake. conn is closed where it fails.
-func attach(conn *rendezvous.Conn, config *Config) (met *meeting, err error) {
+// upgrade is what a client presents that was offered a session over TCP.
+type upgrade struct {
+	token Token
+	ends  Ends
+}
+
+// attach makes a client's handshake, with what it presents, if not nil. conn is closed where it fails.
+func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeting, err error) {
 	m := &meeting{conn: conn}
 	defer func() {
 		if err != nil {
@@ -136,6 +142,12 @@ func attach(conn *rendezvous.Conn, config *Config) (met *meeting, err error) {
 		return nil, err
 	}
 	hello := config.hello(wire.KindHello)
+	if upgrade != nil {
+		hello.Features |= wire.FeatureUpgrade
+		hello.Required |= wire.FeatureUpgrade
+		hello.Token = upgrade.token
+		upgrade.ends.put(&hello)
+	}
 	sendErr := conn.SendHello(&hello, m.own.FD())
 	m.own.Sent()
 	// A server may refuse at first sight, and hang up.
@@ -159,6 +171,9 @@ func attach(conn *rendezvous.Conn, config *Config) (met *meeting, err error) {
 	if err := m.take(&said, fd); err != nil {
 		return nil, err
 	}
+	if upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
+		return nil, &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
+	}
 	if said.StreamCount == 0 {
 		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls"}
 	}
@@ -178,9 +193,8 @@ func (e *usersError) Error() string {
 	return fmt.Sprintf("process %d is of user %d, which is not allowed", e.pid, e.uid)
 }
 
-// welcome makes a server's handshake with a client whose user is allowed. busy, if not nil, says that it has all that it may
-// have. conn is closed where it fails.
-func welcome(conn *rendezvous.Conn, config *Config, busy func() *wire.Refusal) (met *meeting, err error) {
+// welcome makes a server's handshake with a client whose user is allowed. busy says why it may not have one more session. conn is closed where it fails.
+func welcome(conn *rendezvous.Conn, config *Config, tokens *Tokens, busy func() *wire.Refusal) (met *meeting, err error) {
 	m := &meeting{conn: conn}
 	defer func() {
 		if err == nil {
@@ -209,6 +223,14 @@ func welcome(conn *rendezvous.Conn, config *Config, busy func() *wire.Refusal) (
 	if refusal := busy(); refusal != nil {
 		return refuse(refusal)
 	}
+	upgrades := said.Features&wire.FeatureUpgrade != 0
+	var answer Token
+	if upgrades {
+		var refusal *wire.Refusal
+		if answer, refusal = tokens.present(&said); refusal != nil {
+			return refuse(refusal)
+		}
+	}
 	if m.own, err = makeRegion(); err != nil {
 		return refuse(&wire.Refusal{Reason: wire.ReasonBusy, Text: err.Error()})
 	}
@@ -218,6 +240,10 @@ func welcome(conn *rendezvous.Conn, config *Config, busy func() *wire.Refusal) (
 	hello := config.hello(wire.KindWelcome)
 	// The features in force are those of both.
 	hello.Features &= said.Features
+	if upgrades {
+		hello.Features |= wire.FeatureUpgrade
+		hello.Token = answer
+	}
 	if err := conn.SendHello(&hello, m.own.FD()); err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ type listener struct {
 	workers workers
 	load    loadReport
 	door    door
+	tokens  Tokens
 
 	mu    sync.Mutex
 	links map[*link]bool
@@ -55,6 +56,19 @@ func Listen(address string, config Config) (call.Listener, error) {
 }
 
 func (l *listener) Address() string { return l.address.String() }
+
+// An Offer is what clients that reach the server over TCP are told of a listener's socket.
+type Offer struct {
+	// Address is the socket's, File names its file.
+	Address, File string
+	Tokens        *Tokens
+}
+
+// Offer is what to tell; ok is false of an abstract name.
+func (l *listener) Offer() (offer Offer, ok bool) {
+	id, ok := l.socket.File()
+	return Offer{l.address.String(), id.String(), &l.tokens}, ok
+}
 
 // Serve takes sessions, and serves their calls.
 func (l *listener) Serve(service call.Service) error {
@@ -103,7 +117,7 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	}
 	peer.SetDeadline(time.Now().Add(handshakeTime))
 	leave := l.door.enter(peer)
-	met, err := welcome(peer, &l.config, func() *wire.Refusal { return l.admit(peer.PID()) })
+	met, err := welcome(peer, &l.config, &l.tokens, func() *wire.Refusal { return l.admit(peer.PID()) })
 	leave()
 	if err != nil {
 		return

@@ -30,6 +30,7 @@ const (
 	ReasonBusy      = 5
 	ReasonMalformed = 6
 	ReasonToken     = 7
+	ReasonEnds      = 8
 )
 
 // Hello is a handshake message of any kind.
@@ -133,8 +134,7 @@ func (r *Refusal) Error() string { return r.Text }
 // knownFeatures are those that a peer may require.
 const knownFeatures = FeatureLoad | FeaturePool | FeatureUpgrade
 
-// CheckFirst makes the checks 3 to 7 of spec/wire.md, section 3, of a message that should be of this kind. None gives out
-// tokens here.
+// CheckFirst makes the checks 3 to 5 of spec/wire.md, section 3, of a message that should be of this kind.
 func (h *Hello) CheckFirst(kind uint32) *Refusal {
 	switch {
 	case h.VersionMin > h.VersionMax || h.VersionMin > Version || h.VersionMax < Version:
@@ -143,8 +143,6 @@ func (h *Hello) CheckFirst(kind uint32) *Refusal {
 		return &Refusal{ReasonMalformed, fmt.Sprintf("a handshake message of kind %d instead of %d", h.Kind, kind)}
 	case h.Required&^knownFeatures != 0:
 		return &Refusal{ReasonFeature, fmt.Sprintf("required features %#x are not known here", h.Required&^knownFeatures)}
-	case h.Features&FeatureUpgrade != 0:
-		return &Refusal{ReasonToken, "no tokens are given out here"}
 	}
 	return nil
 }

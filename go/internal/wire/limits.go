@@ -23,6 +23,7 @@ const (
 	ValueLenMax       = 65535
 	ChunkCharge       = 64
 	WindowMin         = 4 * ChunkCharge
+	TokenLen          = 16
 )
 
 // Defaults of spec/wire.md, section 18, which this implementation shares with the reference.
@@ -57,7 +58,7 @@ const (
 	FeatureLoad = 0x1
 	// FeaturePool says that the sender is a member of a pool.
 	FeaturePool = 0x2
-	// FeatureUpgrade is known, so that a token is refused as one.
+	// FeatureUpgrade says that the client presents a token, and that the server answers it.
 	FeatureUpgrade = 0x4
 )
 
