@@ -28,11 +28,16 @@ func transportDialer(o *dialOptions) dialer {
 	}
 }
 
-// transportListener binds addresses for sessions over shared memory.
-func transportListener(o *serverOptions) listenFunc {
-	config := transport.Config{
+// serverConfig is what the options say of sessions.
+func serverConfig(o *serverOptions) transport.Config {
+	return transport.Config{
 		Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax), StreamCount: o.concurrent, Pool: o.pool,
 	}
+}
+
+// transportListener binds addresses for sessions over shared memory.
+func transportListener(o *serverOptions) listenFunc {
+	config := serverConfig(o)
 	return func(address string) (call.Listener, error) { return transport.Listen(address, config) }
 }
 

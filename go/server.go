@@ -129,14 +129,23 @@ func (s *Server) Listen(address string) (*Listener, error) {
 	if err := checkAddress(address); err != nil {
 		return nil, err
 	}
+	l, err := s.bind(func() (call.Listener, error) { return s.options.listen(address) })
+	if err != nil && err != grpc.ErrServerStopped {
+		return nil, fmt.Errorf("tollfree: listen at %s: %w", address, err)
+	}
+	return l, err
+}
+
+// bind has the server serve what listen gives.
+func (s *Server) bind(listen func() (call.Listener, error)) (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, grpc.ErrServerStopped
 	}
-	bound, err := s.options.listen(address)
+	bound, err := listen()
 	if err != nil {
-		return nil, fmt.Errorf("tollfree: listen at %s: %w", address, err)
+		return nil, err
 	}
 	l := &Listener{server: s, listener: bound}
 	s.listeners[l] = true

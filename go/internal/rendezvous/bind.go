@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,8 @@ type Listener struct {
 	*net.UnixListener
 	path          string
 	device, inode uint64
+	// adopted says that another process has made the file, and removes it.
+	adopted bool
 }
 
 // Bind binds an address, in the place of a server that died there, and listens.
@@ -65,10 +68,55 @@ func Bind(address Address) (*Listener, error) {
 	return listener, nil
 }
 
+// Adopt takes over a socket that listens already: another process has bound it, and its file is left to that. The socket is closed
+// where Adopt fails.
+//
+// Errors: it is no socket that listens for streams at a path or an abstract name.
+func Adopt(socket *net.UnixListener) (listener *Listener, address Address, err error) {
+	defer func() {
+		if err != nil {
+			_ = socket.Close()
+		}
+	}()
+	socket.SetUnlinkOnClose(false)
+	name := socket.Addr().String()
+	if abstract, ok := strings.CutPrefix(name, "@"); ok {
+		address, err = ParseAddress("shm-abstract:" + abstract)
+	} else {
+		address, err = ParseAddress("shm://" + name)
+	}
+	if err != nil {
+		return nil, address, fmt.Errorf("a socket that is bound already: %w", err)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, address, err
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) {
+		kind, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE)
+		if err != nil || kind != unix.SOCK_STREAM {
+			inner = errors.New("it is no socket for streams")
+			return
+		}
+		// Clients learn who has called listen last.
+		inner = unix.Listen(int(fd), unix.SOMAXCONN)
+	})
+	if err = errors.Join(err, inner); err != nil {
+		return nil, address, fmt.Errorf("%s, which is bound already: %w", address, err)
+	}
+	listener = &Listener{UnixListener: socket, path: address.path, adopted: true}
+	var stat unix.Stat_t
+	if address.path != "" && unix.Lstat(address.path, &stat) == nil {
+		listener.device, listener.inode = stat.Dev, stat.Ino
+	}
+	return listener, address, nil
+}
+
 // Close stops listening, and removes the socket's file if Bind made that very file.
 func (l *Listener) Close() error {
 	err := l.UnixListener.Close()
-	if l.path == "" || errors.Is(err, net.ErrClosed) {
+	if l.path == "" || l.adopted || errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	unlock, lockErr := lock(l.path, unbindPatience)

@@ -47,12 +47,28 @@ func Listen(address string, config Config) (call.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newListener(socket, where, config), nil
+}
+
+// ListenOn takes sessions at a socket that listens already, which is the listener's from now on. Its file is left to the process that
+// has bound it.
+//
+// Errors: it is no socket that can be served.
+func ListenOn(socket *net.UnixListener, config Config) (call.Listener, error) {
+	adopted, where, err := rendezvous.Adopt(socket)
+	if err != nil {
+		return nil, err
+	}
+	return newListener(adopted, where, config), nil
+}
+
+func newListener(socket *rendezvous.Listener, where rendezvous.Address, config Config) *listener {
 	l := &listener{
 		address: where, config: config.filled(), socket: socket, links: map[*link]bool{},
 	}
 	l.workers, l.door = newWorkers(l.work), newDoor()
 	l.load.listener = l
-	return l, nil
+	return l
 }
 
 func (l *listener) Address() string { return l.address.String() }
