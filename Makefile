@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -22,6 +22,10 @@ help: ## Say what there is
 demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s after the build)
 	@$(if $(filter debug,$(DEMO)),$(LINTED) cargo build --quiet --workspace --all-targets,cargo build --quiet --profile demo --package tollfree-demo)
 	@exec $(TARGET_DIR)/$(or $(DEMO),demo)/tollfree-demo
+
+demo-go: ## The same in Go: grpc-go over a Unix socket, and Tollfree (fetches gRPC)
+	@command -v go >/dev/null || { echo "make demo-go: install Go 1.26 or later" >&2; exit 1; }
+	@cd go && exec go run ./cmd/tollfree-demo
 
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@$(QUICK_LAB)
