@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,8 +67,7 @@ func newListener(socket *rendezvous.Listener, where rendezvous.Address, config C
 	l := &listener{
 		address: where, config: config.filled(), socket: socket, links: map[*link]bool{},
 	}
-	l.workers, l.door = newWorkers(l.work), newDoor()
-	l.load.listener = l
+	l.workers, l.door, l.load = newWorkers(l.work), newDoor(), newLoadReport(l.all)
 	return l
 }
 
@@ -243,11 +243,14 @@ func (l *listener) stop(drain bool) []*link {
 		l.closing = true
 		_ = l.socket.Close()
 	}
-	links := make([]*link, 0, len(l.links))
-	for link := range l.links {
-		links = append(links, link)
-	}
-	return links
+	return slices.Collect(maps.Keys(l.links))
+}
+
+// all are the sessions there are.
+func (l *listener) all() []*link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.links))
 }
 
 // Drain takes no new sessions and calls, and waits for those there are.
@@ -279,145 +282,3 @@ func (l *listener) Close() error {
 	l.workers.close()
 	return nil
 }
-
-// A job is a call to be served.
-type job struct {
-	call    *serverCall
-	service *call.Service
-}
-
-// workers are goroutines that serve calls one after the other: a new one for each call would cost more.
-type workers struct {
-	serve  func(job)
-	mu     sync.Mutex
-	work   chan job
-	idle   int
-	closed bool
-}
-
-// workersIdleMax bounds the workers that wait for work.
-const workersIdleMax = 64
-
-func newWorkers(serve func(job)) workers {
-	return workers{serve: serve, work: make(chan job, workersIdleMax)}
-}
-
-func (w *workers) do(j job) {
-	w.mu.Lock()
-	if w.idle > 0 {
-		w.idle--
-		w.work <- j
-		w.mu.Unlock()
-		return
-	}
-	w.mu.Unlock()
-	go w.run(j)
-}
-
-func (w *workers) run(j job) {
-	for {
-		w.serve(j)
-		w.mu.Lock()
-		if w.closed || w.idle >= workersIdleMax {
-			w.mu.Unlock()
-			return
-		}
-		w.idle++
-		w.mu.Unlock()
-		var more bool
-		if j, more = <-w.work; !more {
-			return
-		}
-	}
-}
-
-// close has idle workers end, and others when their calls have.
-func (w *workers) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.closed, w.idle = true, 0
-		close(w.work)
-	}
-}
-
-// door are clients that have not sent all of their handshake message. Where too many are silent, the
-// oldest goes.
-type door struct {
-	mu      sync.Mutex
-	most    int
-	waiting []*rendezvous.Conn
-}
-
-func newDoor() door { return door{most: int(min(max(descriptorsMax()/8, 4), 256))} }
-
-func (d *door) enter(conn *rendezvous.Conn) (leave func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting = append(d.waiting, conn)
-	own := 0
-	for _, other := range d.waiting {
-		if other.PID() == conn.PID() {
-			own++
-		}
-	}
-	for _, other := range d.waiting {
-		if len(d.waiting) > d.most || own > d.most/4 && other.PID() == conn.PID() {
-			other.TurnOut()
-			break
-		}
-	}
-	return func() { d.leave(conn) }
-}
-
-func (d *door) leave(conn *rendezvous.Conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, other := range d.waiting {
-		if other == conn {
-			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
-			return
-		}
-	}
-}
-
-func (d *door) clear() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, conn := range d.waiting {
-		conn.TurnOut()
-	}
-}
-
-// loadReport says to all clients how many calls the server has under way. It has a timer only while that changes.
-type loadReport struct {
-	listener *listener
-	calls    atomic.Int64
-	pending  atomic.Bool
-}
-
-// loadPause is how late a report may be.
-const loadPause = 2 * time.Millisecond
-
-func (r *loadReport) add(n int64) {
-	r.calls.Add(n)
-	if r.pending.CompareAndSwap(false, true) {
-		time.AfterFunc(loadPause, r.report)
-	}
-}
-
-func (r *loadReport) report() {
-	r.pending.Store(false)
-	calls := uint32(max(r.calls.Load(), 0))
-	r.listener.mu.Lock()
-	links := make([]*link, 0, len(r.listener.links))
-	for link := range r.listener.links {
-		links = append(links, link)
-	}
-	r.listener.mu.Unlock()
-	for _, link := range links {
-		link.storeLoad(calls)
-	}
-}
-
-func (r *loadReport) join(link *link) { link.storeLoad(uint32(max(r.calls.Load(), 0))) }
