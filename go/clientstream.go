@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -125,7 +126,7 @@ func (cs *clientStream) SendMsg(m any) error {
 	last := !cs.request.desc.ClientStreams
 	cs.sentLast = last
 	info := &cs.request.info
-	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m)
+	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m, new([1]mem.Buffer))
 	if err != nil {
 		cs.finish(err, false)
 		return err

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	gproto "google.golang.org/protobuf/proto"
 
+	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
@@ -68,15 +70,50 @@ type outgoingMessage struct {
 	length int // of the encoding, before compression
 }
 
-// encodeMessage encodes m, compresses it unless compressor is nil, and checks it against limit. An error is a status.
-func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any) (outgoingMessage, error) {
+// protobufCodec is grpc's own, unless a program has registered another one before this package.
+var protobufCodec = registeredCodec("")
+
+// encodeShort encodes a protobuf message that is short into a buffer which is used again and again; ok is false of others.
+func encodeShort(m any, room *[1]mem.Buffer) (data mem.BufferSlice, ok bool, err error) {
+	message, is := m.(gproto.Message)
+	if !is {
+		return nil, false, nil
+	}
+	size := gproto.Size(message)
+	if size > buffers.SmallMax {
+		return nil, false, nil
+	}
+	bytes := buffers.Small(0)
+	encoded, err := gproto.MarshalOptions{UseCachedSize: true}.MarshalAppend(*bytes, message)
+	if err != nil || len(encoded) > cap(*bytes) {
+		buffers.GiveBack(bytes)
+		return nil, err != nil, err
+	}
+	*bytes = encoded
+	room[0] = buffers.Wrap(bytes)
+	return room[:1:1], true, nil
+}
+
+// encode encodes m. What is short has its buffer in room.
+func encode(c codec, m any, room *[1]mem.Buffer) (mem.BufferSlice, error) {
+	if c == protobufCodec {
+		if data, ok, err := encodeShort(m, room); ok {
+			return data, err
+		}
+	}
+	return c.Marshal(m)
+}
+
+// encodeMessage encodes m, compresses it unless compressor is nil, and checks it against limit. room is the message's for as long as it
+// is in use. An error is a status.
+func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any, room *[1]mem.Buffer) (outgoingMessage, error) {
 	if _, prepared := m.(*grpc.PreparedMsg); prepared {
 		return outgoingMessage{}, status.Error(codes.Internal, "tollfree: grpc.PreparedMsg can't be sent over shared memory: its bytes are private to package grpc; send the message itself")
 	}
 	var data mem.BufferSlice
 	if m != nil {
 		var err error
-		if data, err = c.Marshal(m); err != nil {
+		if data, err = encode(c, m, room); err != nil {
 			return outgoingMessage{}, status.Errorf(codes.Internal, "tollfree: the message %T can't be encoded: %v", m, err)
 		}
 	}

@@ -70,6 +70,7 @@ type endpoint struct {
 	begun      uint64 // attempts that have begun
 	failed     uint64 // the number of the last that failed
 	failures   int    // in a row
+	hasty      bool   // the last session was over at once
 	refused    bool   // the server is there and said no; set during the pause that follows
 	err        error  // why the last attempt failed
 	waiting    int    // calls that wait for an attempt
@@ -196,9 +197,13 @@ func (e *endpoint) fail(number uint64, err error) {
 // pause waits before the next attempt. It returns false where the client has been closed.
 func (e *endpoint) pause() bool {
 	e.mu.Lock()
-	failures, refused := e.failures, e.refused
+	failures, refused, hasty := e.failures, e.refused, e.hasty
+	e.hasty = false
 	e.mu.Unlock()
-	if failures == 0 {
+	switch {
+	case failures == 0 && hasty:
+		return e.sleep(backoff(shortPauseMin, shortPauseMax, 1), nil)
+	case failures == 0:
 		return e.context.Err() == nil
 	}
 	short, long := backoff(shortPauseMin, shortPauseMax, failures), backoff(longPauseMin, longPauseMax, failures)
@@ -270,7 +275,7 @@ func (e *endpoint) watch(s *session, end func()) {
 	if time.Since(begun) < longPauseMin {
 		// A server that ends its sessions at once is not to be asked without a pause.
 		e.mu.Lock()
-		e.failures++
+		e.hasty = true
 		e.mu.Unlock()
 	}
 	if e.eager {

@@ -235,13 +235,12 @@ func (s *Server) GracefulStop() {
 	s.overOnce.Do(func() { close(s.over) })
 }
 
-// agentKey is of a session's context: its client's user-agent, as metadata have it.
-type agentKey struct{}
-
 func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
 	from := peerOf(p)
-	ctx = context.WithValue(peer.NewContext(ctx, from), agentKey{}, []string{p.Agent})
-	return beginSession(ctx, s.handler, from, false)
+	of := &client{agent: []string{p.Agent}}
+	ctx, end := beginSession(context.WithValue(peer.NewContext(ctx, from), clientKey{}, of), s.handler, from, false)
+	of.session = ctx
+	return ctx, end
 }
 
 func (s *Server) inline(path string) bool {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
@@ -33,6 +34,7 @@ type serverCall struct {
 	compressor encoding.Compressor // of answers; nil: none
 	received   bool                // a message
 	reply      call.Message        // of a unary call
+	room       [1]mem.Buffer       // for reply
 	begun      time.Time           // where there are stats handlers
 
 	mu         sync.Mutex
@@ -51,14 +53,13 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 		return nil, status.Errorf(codes.Internal, "tollfree: the content type %q is not gRPC's", first(header, headerContentType))
 	}
 	ctx := from.Context()
-	agent, known := ctx.Value(agentKey{}).([]string)
+	of, known := ctx.Value(clientKey{}).(*client)
 	if !known { // The carrier does not tell of sessions.
 		p := from.Peer()
-		ctx, agent = peer.NewContext(ctx, peerOf(p)), []string{p.Agent}
+		ctx, of = peer.NewContext(ctx, peerOf(p)), &client{agent: []string{p.Agent}}
 	}
 	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(header, headerEncoding), missing: codes.Unimplemented}
-	showRequest(header, agent)
-	c.context = metadata.NewIncomingContext(ctx, header)
+	c.context = of.withHeader(ctx, from, header)
 	if s.handler != nil {
 		c.tag()
 	}
@@ -78,18 +79,6 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 		}
 	}
 	return c, nil
-}
-
-// showRequest makes a call's header what grpc-go shows: with what does not travel, and without what is the transport's.
-func showRequest(header metadata.MD, agent []string) {
-	delete(header, headerEncoding)
-	header[headerAuthority] = authorityValue
-	if header[headerContentType] == nil {
-		header[headerContentType] = contentTypeValue
-	}
-	if header[headerUserAgent] == nil {
-		header[headerUserAgent] = agent
-	}
 }
 
 // tag tells stats handlers of the call.
@@ -118,7 +107,7 @@ func (c *serverCall) serveUnary() {
 		c.finish(nil, err)
 		return
 	}
-	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, reply)
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, reply, &c.room)
 	if err != nil {
 		c.finish(nil, err)
 		return
@@ -293,7 +282,7 @@ func (t *transportStream) SendHeader(md metadata.MD) error { return (*serverCall
 func (t *transportStream) SetTrailer(md metadata.MD) error { return (*serverCall)(t).addTrailer(md) }
 
 func (c *serverCall) SendMsg(m any) error {
-	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m)
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m, new([1]mem.Buffer))
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,11 @@ package tollfree
 import (
 	"context"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
@@ -18,17 +20,25 @@ type unaryCall struct {
 	request request
 	attempt attempt
 	message call.Message
+	room    [1]mem.Buffer
 }
+
+// unaryCalls are kept for the next calls.
+var unaryCalls = sync.Pool{New: func() any { return new(unaryCall) }}
 
 // invoke makes a unary call, beneath the interceptors.
 func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any, options []grpc.CallOption) (err error) {
-	u := &unaryCall{}
+	u := unaryCalls.Get().(*unaryCall)
+	defer func() {
+		*u = unaryCall{}
+		unaryCalls.Put(u)
+	}()
 	r := &u.request
 	if *r, err = cc.newRequest(ctx, method, unaryDesc, options); err != nil {
 		endOptions(options, nil, err)
 		return err
 	}
-	out, err := encodeMessage(r.info.codec, r.info.compressor, r.info.sendMax, args)
+	out, err := encodeMessage(r.info.codec, r.info.compressor, r.info.sendMax, args, &u.room)
 	if err != nil {
 		r.callEnd(nil, err)
 		return err
@@ -36,6 +46,9 @@ func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any
 	defer out.Data.Free()
 	err = u.attempts(args, out, reply)
 	r.callEnd(&u.attempt, err)
+	if kept, is := u.attempt.call.(interface{ Release() }); is {
+		kept.Release()
+	}
 	return err
 }
 

@@ -23,7 +23,7 @@ type Message struct {
 type Start struct {
 	// Method is the path, "/package.Service/Method".
 	Method string
-	// Header holds lower-case names; values of names that end in "-bin" are raw bytes.
+	// Header holds lower-case names; values of names that end in "-bin" are raw bytes. Nobody changes it from then on.
 	Header metadata.MD
 	// Deadline is zero for a call without one. The context's is not looked at.
 	Deadline time.Time
@@ -90,7 +90,7 @@ type ServerCall interface {
 	// Context has the call's deadline, and is cancelled when the client cancels, the session ends or the call is over.
 	Context() context.Context
 	Method() string
-	// Header gives a map that is the caller's, with values that nobody changes.
+	// Header gives a map that nobody changes; calls with the same headers may get the same one.
 	Header() metadata.MD
 	Peer() Peer
 	// Recv waits for the next message; io.EOF where the client sends no more, else a status.

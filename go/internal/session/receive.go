@@ -1,10 +1,12 @@
 package session
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"google.golang.org/grpc/mem"
 
+	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -32,9 +34,9 @@ func (s *Session) Receive(record ring.Record) (inArea bool, err error) {
 	if record.Len() < wire.FrameHeadLen {
 		return false, violation("frame", "a record of %d bytes, which is shorter than a frame's head", record.Len())
 	}
-	var bytes [wire.FrameHeadLen]byte
-	record.Copy(bytes[:], 0)
-	head := wire.DecodeHead(&bytes)
+	var encoded [wire.FrameHeadLen]byte
+	record.Copy(encoded[:], 0)
+	head := wire.DecodeHead(&encoded)
 	if err := head.Check(s.role.Peer(), record.Len(), s.ropes != nil); err != nil {
 		return false, violation("frame", "%s", err)
 	}
@@ -68,11 +70,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 	if head.Stream != s.lastID+1 {
 		return violation("stream", "an opening of stream %d, where %d is next", head.Stream, s.lastID+1)
 	}
-	var block []byte
-	if head.HeadersLen > 0 {
-		block = make([]byte, head.HeadersLen)
-		record.Copy(block, head.HeadersAt())
-	}
+	block := s.headersOf(head, record)
 	path, block, err := s.receiveMethod(head, block)
 	if err != nil {
 		return err
@@ -103,6 +101,24 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 	}
 	s.opened.Push(st)
 	return s.receiveRest(st, head, record)
+}
+
+// headersOf is a private copy of an opening's headers: the last one's, where they are the same. Nobody changes it.
+func (s *Session) headersOf(head *wire.Head, record ring.Record) []byte {
+	n := int(head.HeadersLen)
+	if n == 0 {
+		return nil
+	}
+	if n > len(s.scratch) {
+		block := make([]byte, n)
+		record.Copy(block, head.HeadersAt())
+		return block
+	}
+	record.Copy(s.scratch[:n], head.HeadersAt())
+	if !bytes.Equal(s.scratch[:n], s.lastBlock) {
+		s.lastBlock = bytes.Clone(s.scratch[:n])
+	}
+	return s.lastBlock
 }
 
 // begin makes a stream the session's.
@@ -247,7 +263,7 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		First: head.Flag(wire.First), Last: head.Flag(wire.Last),
 		Compressed: head.Flag(wire.Compressed), Object: head.Flag(wire.Object), MessageLen: head.MessageLen,
 	}
-	data := newBuffer(int(head.ChunkLen), batch)
+	data := newBuffer(int(head.ChunkLen), batch, st.HasChunk())
 	bytes := data.ReadOnlyData()
 	if head.Flag(wire.InArea) {
 		s.areas.Copy(bytes, at)
@@ -268,9 +284,14 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 	return nil
 }
 
-// newBuffer makes a buffer to copy into. Those of batches are cut later, and short ones are not worth a pool.
-func newBuffer(n int, batch bool) mem.Buffer {
-	if batch || mem.IsBelowBufferPoolingThreshold(n) {
+// newBuffer makes a buffer to copy into. Those of batches are cut later. A short one has more room than it needs, where no other is
+// unread: a peer can't have this side keep many.
+func newBuffer(n int, batch, others bool) mem.Buffer {
+	short := n <= buffers.SmallMax
+	switch {
+	case short && !batch && !others:
+		return buffers.Wrap(buffers.Small(n))
+	case short || batch:
 		return mem.SliceBuffer(make([]byte, n))
 	}
 	return mem.NewBuffer(pool.Get(n), pool)

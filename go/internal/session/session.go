@@ -85,6 +85,9 @@ type Session struct {
 	// ropes is nil where the two sides have no pool in common.
 	ropes  *ropes
 	opened FIFO[*Stream]
+	// scratch and lastBlock are for the headers of calls, which are often those of the call before.
+	scratch   [256]byte
+	lastBlock []byte
 
 	sendCredit, recvCredit, owed, reserve uint64
 	pending                               FIFO[wire.Head]

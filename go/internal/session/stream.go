@@ -110,6 +110,9 @@ func (st *Stream) HalfClosed() bool { return st.heardAll }
 // HasChunk says whether Take has one to give.
 func (st *Stream) HasChunk() bool { return st.hasFirst || len(st.more) > 0 }
 
+// Unused says of a client's call that has ended that the session knows nothing of it, and that nothing is unread.
+func (st *Stream) Unused() bool { return !st.queued && !st.HasChunk() }
+
 // Unsent is how many bytes of messages wait for room and credit, with what they cost beside.
 func (st *Stream) Unsent() int { return st.out.bytes }
 

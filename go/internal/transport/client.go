@@ -139,7 +139,7 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 			data.Data.Free()
 		}
 	}
-	block, err := headersBlock(start.Header)
+	block, err := c.link.headers.blockOf(start.Header)
 	if err != nil {
 		free()
 		return nil, err

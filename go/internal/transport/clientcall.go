@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -25,13 +26,18 @@ type clientCall struct {
 	closed bool
 	// ending, if not nil, is how this side has ended the call.
 	ending *status.Status
-	// stop and timer, where set, end the watch over context and deadline.
-	stop  func() bool
-	timer *time.Timer
+	// watched says that there is, or was, a watch. stop and timer, where set, end the watch over context and deadline.
+	watched bool
+	stop    func() bool
+	timer   *time.Timer
 }
 
+// clientCalls are kept for the next calls.
+var clientCalls = sync.Pool{New: func() any { return new(clientCall) }}
+
 func newClientCall(l *link, start *call.Start) *clientCall {
-	c := &clientCall{link: l, closed: start.Last, messageLenMax: start.MessageLenMax}
+	c := clientCalls.Get().(*clientCall)
+	c.link, c.closed, c.messageLenMax = l, start.Last, start.MessageLenMax
 	if c.messageLenMax == 0 {
 		c.messageLenMax = l.config.MessageLenMax
 	}
@@ -65,7 +71,7 @@ func (c *clientCall) watch(ctx context.Context, deadline time.Time) {
 		return
 	}
 	c.link.mu.Lock()
-	c.stop, c.timer = stop, timer
+	c.watched, c.stop, c.timer = true, stop, timer
 	if c.End().Kind != session.NotEnded {
 		c.unwatch()
 	}
@@ -196,6 +202,21 @@ func (c *clientCall) Outcome() call.Outcome {
 		return call.Outcome{Status: ending}
 	}
 	return outcomeOf(&end, over)
+}
+
+// Release keeps a call that has ended, and whose outcome is known, for the next. The caller uses it no more.
+func (c *clientCall) Release() {
+	c.link.mu.Lock()
+	// A watch may be at work, and a message unread.
+	unused := c.End().Kind != session.NotEnded && !c.watched && c.Unused() && c.receiving.wake == nil && c.sending.wake == nil
+	if unused {
+		c.assembler.drop(c.link.session)
+	}
+	c.link.mu.Unlock()
+	if unused {
+		*c = clientCall{}
+		clientCalls.Put(c)
+	}
 }
 
 func (c *clientCall) Cancel(code codes.Code) {

@@ -31,6 +31,7 @@ type link struct {
 	starters starters
 	arrivals arrivals
 	life     lifetime
+	headers  lastHeaders
 	// ropes looks for ropes that the peer has taken.
 	ropes ropeWatch
 }

@@ -20,9 +20,10 @@ type serverCall struct {
 	receiving, sending sleeper
 	assembler          assembler
 	finished           bool
-	// ctx is made when it is asked for, or the call has a deadline.
+	// ctx is lazy when it is asked for, unless the call has a deadline: then cancel ends it.
 	ctx    context.Context
 	cancel context.CancelFunc
+	lazy   lazyContext
 	// ending, if not nil, is why a reader gets an error.
 	ending *status.Status
 }
@@ -37,8 +38,8 @@ func newServerCall(l *link) *serverCall {
 func (c *serverCall) News() {
 	c.link.reading.rouse(&c.receiving)
 	c.link.reading.rouse(&c.sending)
-	if c.cancel != nil && c.End().Kind != session.NotEnded {
-		c.cancel()
+	if c.End().Kind != session.NotEnded {
+		c.cancelContext()
 	}
 }
 
@@ -100,12 +101,28 @@ func (c *serverCall) Context() context.Context {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancel(c.link.host.parent)
-		if c.finished || c.End().Kind != session.NotEnded {
-			c.cancel()
-		}
+		c.lazy.call, c.lazy.parent = c, c.link.host.parent
+		c.ctx = &c.lazy
 	}
 	return c.ctx
+}
+
+// Rebase has the call's context, which nobody has used yet, descend from one that descends from the session's; false: it can't, since
+// the call has a deadline.
+func (c *serverCall) Rebase(parent context.Context) bool {
+	if c.ctx != &c.lazy {
+		return false
+	}
+	c.lazy.parent = parent
+	return true
+}
+
+// cancelContext ends the call's context, if there is one. The caller holds the lock.
+func (c *serverCall) cancelContext() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.lazy.cancel()
 }
 
 func (c *serverCall) Method() string  { return c.Path() }
@@ -117,6 +134,10 @@ var contentType = []string{"application/grpc"}
 // Header are the request's, with what the protocol says otherwise (spec/wire.md, section 19) put back.
 func (c *serverCall) Header() metadata.MD {
 	block, _ := c.Headers()
+	return c.link.headers.of(block, c.decodeHeader)
+}
+
+func (c *serverCall) decodeHeader(block []byte) metadata.MD {
 	header := wire.DecodeMetadata(block, nil)
 	if header["content-type"] == nil {
 		header["content-type"] = contentType
@@ -277,9 +298,7 @@ func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *
 		l.session.Send(&c.Stream, composed, false)
 	}
 	l.session.Finish(&c.Stream, uint16(outcome.Code()), trailers)
-	if c.cancel != nil {
-		c.cancel()
-	}
+	c.cancelContext()
 	return nil
 }
 
@@ -294,9 +313,7 @@ func (c *serverCall) release() {
 		}
 		c.abort(outcome)
 	}
-	if c.cancel != nil {
-		c.cancel()
-	}
+	c.cancelContext()
 	c.assembler.drop(l.session)
 	l.session.Release(&c.Stream)
 	l.unlock()
