@@ -66,8 +66,10 @@ func (r *Ringer) due(bits uint32) bool {
 	return true
 }
 
-// InitControlPage stores what a control page holds beside zeros before its region is sent.
-func InitControlPage(own []byte) { atomic.StoreUint32(word32(own, wire.CPUOff), wire.CPUUnknown) }
+// InitControlPage stores what a control page holds beside zeros before its region is sent: the processor that this process is bound to,
+// or wire.CPUUnknown. CPUOf is what a peer's region says.
+func InitControlPage(own []byte, cpu uint32) { atomic.StoreUint32(word32(own, wire.CPUOff), cpu) }
+func CPUOf(peer []byte) uint32               { return atomic.LoadUint32(word32(peer, wire.CPUOff)) }
 
 // StoreLoad says how many calls this server has under way; LoadOf is what a server's region says.
 func StoreLoad(own []byte, word uint32) { atomic.StoreUint32(word32(own, wire.LoadOff), word) }

@@ -97,7 +97,7 @@ func peerLimits(said *wire.Hello) session.Limits {
 func makeRegion() (*region.Own, error) {
 	own, err := region.Create("tollfree", wire.RingOff+wire.RingLenDefault)
 	if err == nil {
-		ring.InitControlPage(own.Memory())
+		ring.InitControlPage(own.Memory(), boundTo())
 	}
 	return own, err
 }

@@ -44,8 +44,8 @@ type looker struct {
 func newLooker() looker { return looker{trust: trustMax / 2} }
 
 // look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it
-// was. yields says that goroutines of this process have just got work.
-func (l *looker) look(there func() bool, rang time.Time, yields bool) bool {
+// was. yields says that goroutines of this process have just got work. peerCPU is what the peer says of its processor.
+func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU uint32) bool {
 	if l.looks++; l.looks%looksPerYield == 0 {
 		yields = true
 	}
@@ -57,7 +57,7 @@ func (l *looker) look(there func() bool, rang time.Time, yields bool) bool {
 		return true
 	}
 	l.began = time.Now()
-	if !mayLook() || l.began.Before(l.off) {
+	if !mayLook(peerCPU) || l.began.Before(l.off) {
 		return false
 	}
 	if l.trust < 0 {

@@ -89,7 +89,7 @@ func (l *link) serve(loop int) bool {
 			break
 		}
 		l.unlock()
-		found := l.reading.look(l.there, l.bell.rang(), yields)
+		found := l.reading.look(l.there, l.bell.rang(), yields, l.rings.peerCPU())
 		l.mu.Lock()
 		if !found && l.park() {
 			break

@@ -3,17 +3,15 @@ package transport
 import (
 	"os"
 	"path"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// mayLook says whether this process may look for its peers instead of sleeping: not with one processor, on which the peer
-// can't run meanwhile, nor under a quota of one or less, which looking would use up.
-var mayLook = sync.OnceValue(func() bool {
+// quotaAllows says whether this process has a quota above one processor, or none.
+var quotaAllows = sync.OnceValue(func() bool {
 	groups, err := os.ReadFile("/proc/self/cgroup")
-	return runtime.NumCPU() > 1 && (err != nil || quotaOf(string(groups), os.ReadFile) > 1)
+	return err != nil || quotaOf(string(groups), os.ReadFile) > 1
 })
 
 // quotaOf is how many processors the control groups of /proc/self/cgroup, and those around them, let a process have; many,

@@ -46,8 +46,8 @@ func (r *readingRole) takeHanded() bool {
 }
 
 // look looks until something is there, or it is time to sleep: see looker. The caller has the role, and not the lock.
-func (r *readingRole) look(there func() bool, rang time.Time, yields bool) bool {
-	return r.looker.look(there, rang, yields)
+func (r *readingRole) look(there func() bool, rang time.Time, yields bool, peerCPU uint32) bool {
+	return r.looker.look(there, rang, yields, peerCPU)
 }
 
 // woken notes that something has come while nobody looked. The caller has the role.

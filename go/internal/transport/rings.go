@@ -9,7 +9,7 @@ import (
 // rings are this side's ends of both rings, in the regions of this process and of its peer.
 //
 // Invariant: the memory is mapped until unmap is called, and nothing of it is touched afterwards. The link's lock guards all
-// but HasNext and Moved.
+// but HasNext, Moved and peerCPU.
 type rings struct {
 	own      *region.Own
 	peer     []byte
@@ -33,6 +33,9 @@ func (r *rings) unmap() {
 	region.Unmap(r.peer)
 	r.peer = nil
 }
+
+// peerCPU is the processor that the peer says it waits on. The caller has the reading role, and maybe not the lock.
+func (r *rings) peerCPU() uint32 { return ring.CPUOf(r.peer) }
 
 // load reads the peer's load word, storeLoad writes this side's: how many calls a server has under way.
 func (r *rings) load() (calls uint32, ok bool) { return ring.LoadOf(r.peer) }
