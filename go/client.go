@@ -19,6 +19,8 @@ type client struct {
 	agent []string
 	// session is the session's context; nil where the carrier does not tell of sessions.
 	session context.Context
+	// shepherd says that it hands in calls of others.
+	shepherd bool
 	// last is the header of the last call. Calls of one client often have the same.
 	last atomic.Pointer[shownHeader]
 }
@@ -27,7 +29,17 @@ type client struct {
 // hands out copies.
 type shownHeader struct {
 	came, shown metadata.MD
-	context     context.Context
+	// caller is nil, unless a shepherd has called.
+	caller  *Caller
+	context context.Context
+}
+
+// within is a context with the header.
+func (h *shownHeader) within(ctx context.Context) context.Context {
+	if h.caller != nil {
+		ctx = context.WithValue(ctx, callerKey{}, h.caller)
+	}
+	return metadata.NewIncomingContext(ctx, h.shown)
 }
 
 // A rebaser is a call whose context may descend from another one of the session's.
@@ -41,7 +53,7 @@ func (c *client) withHeader(ctx context.Context, from call.ServerCall, header me
 	if r, is := from.(rebaser); is && show.context != nil && r.Rebase(show.context) {
 		return ctx
 	}
-	return metadata.NewIncomingContext(ctx, show.shown)
+	return show.within(ctx)
 }
 
 // show makes of a call's header what grpc-go shows: with what does not travel, and without what is the transport's. Nobody changes
@@ -64,8 +76,11 @@ func (c *client) show(header metadata.MD) *shownHeader {
 		shown[headerUserAgent] = c.agent
 	}
 	last := &shownHeader{came: header, shown: shown}
+	if c.shepherd {
+		last.caller = callerOf(shown)
+	}
 	if c.session != nil {
-		last.context = metadata.NewIncomingContext(c.session, shown)
+		last.context = last.within(c.session)
 	}
 	c.last.Store(last)
 	return last

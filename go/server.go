@@ -237,7 +237,7 @@ func (s *Server) GracefulStop() {
 
 func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
 	from := peerOf(p)
-	of := &client{agent: []string{p.Agent}}
+	of := &client{agent: []string{p.Agent}, shepherd: p.Shepherd}
 	ctx, end := beginSession(context.WithValue(peer.NewContext(ctx, from), clientKey{}, of), s.handler, from, false)
 	of.session = ctx
 	return ctx, end
@@ -252,7 +252,7 @@ func (s *Server) inline(path string) bool {
 func (s *Server) handle(from call.ServerCall) {
 	path := from.Method()
 	m := s.methods[path]
-	if m == nil && s.options.unknown != nil {
+	if m == nil && s.options.unknown != nil && !isReserved(path) {
 		m = &method{path: path, stream: s.options.unknown}
 	}
 	c, err := s.newCall(from, m)
@@ -266,6 +266,16 @@ func (s *Server) handle(from call.ServerCall) {
 	default:
 		c.serveStream()
 	}
+}
+
+// isReserved says of a method that it is the protocol's own, which a shepherd may ask for and a server may lack.
+func isReserved(path string) bool {
+	for _, service := range [...]string{"/tollfree.Objects/", "/tollfree.Shortcut/"} {
+		if strings.HasPrefix(path, service) {
+			return true
+		}
+	}
+	return false
 }
 
 // unknown is the status of a call that nobody serves.

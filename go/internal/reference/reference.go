@@ -29,7 +29,13 @@ func program(t testing.TB) string {
 // after Serve has returned.
 func Serve(t testing.TB, address string, more ...string) (stop func()) {
 	t.Helper()
-	server := exec.Command(program(t), append([]string{"serve", address}, more...)...)
+	return Start(t, append([]string{"serve", address}, more...)...)
+}
+
+// Start runs the reference's program with arguments until stop is called or the test ends.
+func Start(t testing.TB, arguments ...string) (stop func()) {
+	t.Helper()
+	server := exec.Command(program(t), arguments...)
 	server.Stderr = os.Stderr
 	// The end of its input ends it.
 	input, err := server.StdinPipe()

@@ -164,6 +164,9 @@ func (c *Conn) SendHello(hello *wire.Hello, fd int) error {
 	return c.send(bytes[:], fd, true)
 }
 
+// SendIntroduction sends what follows a handshake message.
+func (c *Conn) SendIntroduction(bytes []byte) error { return c.send(bytes, -1, true) }
+
 // Refuse sends a REFUSAL as far as the socket takes it at once.
 func (c *Conn) Refuse(refusal *wire.Refusal) {
 	hello := wire.Hello{Kind: wire.KindRefusal, VersionMin: wire.Version, VersionMax: wire.Version, Reason: refusal.Reason, Text: refusal.Text}

@@ -87,7 +87,7 @@ func dial(ctx context.Context, where rendezvous.Address, config Config, connect 
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &config, upgrade)
+	met, err := attach(conn, &config, upgrade, nil)
 	stopped := stop()
 	var users *usersError
 	switch {

@@ -57,7 +57,7 @@ func (c *Config) hello(kind uint32) wire.Hello {
 		StreamWindow: wire.StreamWindowDefault, SessionWindow: c.sessionWindow(), ClockNS: clockNow(),
 		AreaLenMax: wire.AreaLenMax, MetadataLenMax: wire.MetadataLenMax, Text: c.Agent,
 	}
-	if kind == wire.KindWelcome {
+	if kind != wire.KindHello {
 		hello.StreamCount = c.StreamCount
 	}
 	if c.Pool != nil {
@@ -127,8 +127,9 @@ type upgrade struct {
 	ends  Ends
 }
 
-// attach makes a client's handshake, with what it presents, if not nil. conn is closed where it fails.
-func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeting, err error) {
+// attach makes a client's handshake, with what it presents, if not nil; or with an introduction, if not nil, that of a server that attaches to
+// a shepherd. conn is closed where it fails.
+func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, introduction []byte) (met *meeting, err error) {
 	m := &meeting{conn: conn}
 	defer func() {
 		if err != nil {
@@ -141,7 +142,12 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeti
 	if m.own, err = makeRegion(); err != nil {
 		return nil, err
 	}
-	hello := config.hello(wire.KindHello)
+	kind := uint32(wire.KindHello)
+	if introduction != nil {
+		kind = wire.KindAttach
+	}
+	hello := config.hello(kind)
+	hello.BodyLen = uint32(len(introduction))
 	if upgrade != nil {
 		hello.Features |= wire.FeatureUpgrade
 		hello.Required |= wire.FeatureUpgrade
@@ -149,6 +155,9 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeti
 		upgrade.ends.put(&hello)
 	}
 	sendErr := conn.SendHello(&hello, m.own.FD())
+	if sendErr == nil && introduction != nil {
+		sendErr = conn.SendIntroduction(introduction)
+	}
 	m.own.Sent()
 	// A server may refuse at first sight, and hang up.
 	said, fd, err := conn.ReceiveHello()
@@ -160,7 +169,7 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeti
 		if fd >= 0 {
 			region.CloseGiven(fd)
 		}
-		return nil, fmt.Errorf("the server refuses (reason %d): %s", said.Reason, said.Text)
+		return nil, fmt.Errorf("the server refuses: %w", &refusedError{said})
 	}
 	if refusal := said.CheckFirst(wire.KindWelcome); refusal != nil {
 		if fd >= 0 {
@@ -174,8 +183,8 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade) (met *meeti
 	if upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
 		return nil, &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
 	}
-	if said.StreamCount == 0 {
-		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls"}
+	if (said.StreamCount == 0) != (introduction != nil) {
+		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a shepherd that takes some"}
 	}
 	if sendErr != nil {
 		return nil, sendErr

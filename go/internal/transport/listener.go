@@ -22,6 +22,7 @@ import (
 type listener struct {
 	address rendezvous.Address
 	config  Config
+	// socket is nil of a server that has attached.
 	socket  *rendezvous.Listener
 	workers workers
 	load    loadReport
@@ -139,7 +140,13 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 		return
 	}
 	peer.SetDeadline(time.Time{})
+	l.host(met, service, false)
+}
+
+// host serves a session until it is over. shepherd says that its client is one.
+func (l *listener) host(met *meeting, service *call.Service, shepherd bool) {
 	from := met.peerAt(l.address.String())
+	from.Shepherd = shepherd
 	host := host{
 		parent: context.Background(), ended: l.forget,
 		serve: func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) },
@@ -241,7 +248,9 @@ func (l *listener) stop(drain bool) []*link {
 	}
 	if !l.closing {
 		l.closing = true
-		_ = l.socket.Close()
+		if l.socket != nil {
+			_ = l.socket.Close()
+		}
 	}
 	return slices.Collect(maps.Keys(l.links))
 }

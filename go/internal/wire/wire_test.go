@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -235,4 +236,24 @@ func FuzzRope(f *testing.F) {
 			t.Fatalf("%+v became %+v: %v", rope, again, err)
 		}
 	})
+}
+
+func TestAnIntroductionIsAsSpecified(t *testing.T) {
+	introduction := Introduction{Process: [16]byte{15: 7}, Worker: 2, Group: "ab", Services: []string{"p.S", "q"}}
+	got, err := introduction.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(make([]byte, 15), "\x07\x02\x00\x00\x00\x02\x00\x02\x00ab\x03p.S\x01q"...)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%x, not %x", got, want)
+	}
+	for _, wrong := range []Introduction{
+		{Group: ""}, {Group: "a b"}, {Group: strings.Repeat("a", 65)}, {Group: "a", Services: []string{"a/b"}}, {Group: "a", Services: []string{""}},
+		{Group: "a", Services: make([]string, 257)}, {Group: "a", Services: slices.Repeat([]string{strings.Repeat("s", 255)}, 40)},
+	} {
+		if _, err := wrong.Encode(); err == nil {
+			t.Errorf("%.60v is taken", wrong)
+		}
+	}
 }

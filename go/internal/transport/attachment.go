@@ -1,0 +1,132 @@
+package transport
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+const (
+	// attachPauseMin and attachPauseMax are the pauses before the shepherd is looked for again.
+	attachPauseMin, attachPauseMax = 10 * time.Millisecond, time.Second
+)
+
+// attachment serves what a shepherd hands in: spec/wire.md, section 24. It is a listener that listens nowhere: its sessions are those that it
+// has attached by.
+type attachment struct {
+	*listener
+	introduction []byte
+	context      context.Context
+	cancel       context.CancelFunc
+}
+
+// Attach gives what serves behind a shepherd, by names of the group and the services.
+//
+// Errors: no address, or a name that none has.
+func Attach(address, group string, services []string, config Config) (call.Listener, error) {
+	where, err := rendezvous.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	introduction := wire.Introduction{Group: group, Services: services}
+	// It never fails.
+	_, _ = rand.Read(introduction.Process[:])
+	said, err := introduction.Encode()
+	if err != nil {
+		return nil, err
+	}
+	a := &attachment{listener: newListener(nil, where, config), introduction: said}
+	a.context, a.cancel = context.WithCancel(context.Background())
+	return a, nil
+}
+
+// Serve attaches, and serves calls, again and again. A shepherd that is not there yet is waited for.
+//
+// Errors: the shepherd refuses this process for good the first time.
+func (a *attachment) Serve(service call.Service) error {
+	a.mu.Lock()
+	if a.closing {
+		a.mu.Unlock()
+		return nil
+	}
+	a.parts.Add(1)
+	a.mu.Unlock()
+	defer a.parts.Done()
+	pause, attached := attachPauseMin, false
+	for a.context.Err() == nil {
+		met, err := a.meet()
+		if err == nil {
+			attached, pause = true, attachPauseMin
+			a.host(met, &service, true)
+		} else if final := isFinal(err); final && !attached {
+			return fmt.Errorf("%s: %w", a.address, err)
+		}
+		select {
+		case <-time.After(pause + mathrand.N(pause)):
+		case <-a.context.Done():
+		}
+		pause = min(2*pause, attachPauseMax)
+	}
+	return nil
+}
+
+// refusedError is a shepherd's refusal.
+type refusedError struct{ said wire.Hello }
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("reason %d: %s", e.said.Reason, e.said.Text)
+}
+
+// isFinal says whether another attempt would end as this one.
+func isFinal(err error) bool {
+	var refused *refusedError
+	var users *usersError
+	return errors.As(err, &refused) && refused.said.Reason != wire.ReasonBusy || errors.As(err, &users) || errors.Is(err, unix.EACCES)
+}
+
+// meet makes one attempt.
+func (a *attachment) meet() (*meeting, error) {
+	ctx, cancel := context.WithTimeout(a.context, handshakeTime)
+	defer cancel()
+	conn, err := rendezvous.Connect(ctx, a.address)
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	met, err := attach(conn, &a.config, nil, a.introduction)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	if !stop() {
+		met.close()
+		return nil, ctx.Err()
+	}
+	conn.SetDeadline(time.Time{})
+	return met, nil
+}
+
+// Drain and Close end what there is, and attach no more.
+func (a *attachment) Drain(ctx context.Context) error {
+	a.cancel()
+	return a.listener.Drain(ctx)
+}
+
+func (a *attachment) Close() error {
+	a.cancel()
+	return a.listener.Close()
+}
+
+// Offer: there is nothing to offer.
+func (a *attachment) Offer() (offer Offer, ok bool) { return offer, false }
