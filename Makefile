@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -39,6 +39,12 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 	@$(IN_LAB) cargo build --quiet --release
 	@for figure in dmrpc-fig5 dmrpc-fig6 dmrpc-fig7 dmrpc-fig8 dmrpc-fig10 dmrpc-fig11; do \
 		$(TARGET_DIR)/release/tollfree-lab figure $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
+
+bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetches gRPC; a minute after the build)
+	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }
+	@cd lab/bench/go && go build -o $(TARGET_DIR)/bench-go/peer .
+	@$(QUICK_LAB)
+	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,grpc-go,tollfree-direct,tonic-unix
 
 bench-against: ## Run a bench with this working tree and with REV by turns, and compare (BENCH="echo --size 64", ROUNDS=10, JSON=1)
 	@test -n "$(REV)" || { echo "make bench-against: say which revision: REV=main" >&2; exit 1; }

@@ -9,6 +9,7 @@ pub use tollfree_measure::axis::Placement;
 
 use crate::harness::words::bytes_in_words;
 pub use crate::message::Message;
+use crate::side::go;
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -53,14 +54,25 @@ axis! {
         TonicBlocking = "tonic-blocking",
         /// Stock tonic over TCP on the loopback interface.
         TonicTcp = "tonic-tcp",
+        /// Tollfree in Go, the stubs of protoc-gen-go-grpc.
+        Go = "go",
+        /// The same, the handler on the goroutine that reads.
+        GoInline = "go-inline",
+        /// grpc-go over a Unix socket: what the two before are compared with.
+        GrpcGo = "grpc-go",
     }
 }
 
 impl Side {
-    /// Whether calls can have metadata: the others carry bytes and nothing else.
+    /// Whether it is in Go.
+    const fn is_go(self) -> bool {
+        matches!(self, Side::Go | Side::GoInline | Side::GrpcGo)
+    }
+
+    /// Whether calls can have metadata here: the others carry bytes and nothing else.
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
-        !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop)
+        !self.is_go() && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop)
     }
 
     /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.
@@ -71,8 +83,11 @@ impl Side {
 
     /// Why this build can't run a side, if it can't: a row that is not run for this is no failure.
     #[must_use]
-    pub const fn missing(self) -> Option<&'static str> {
+    pub fn missing(self) -> Option<&'static str> {
         match self {
+            side if side.is_go() && go::program().is_none() => {
+                Some("the program in Go isn't there; `make bench-go` builds it and runs these sides")
+            }
             Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
                 Some("this build has no iceoryx2; `make bench-peers` builds one that has")
             }

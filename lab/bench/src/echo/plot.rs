@@ -39,6 +39,9 @@ fn color(side: Side) -> &'static str {
         Side::TonicUnix => "#0072b2",
         Side::TonicBlocking => "#117733",
         Side::TonicTcp => "#b05fa0",
+        Side::Go => "#2e8b57",
+        Side::GoInline => "#66c2a4",
+        Side::GrpcGo => "#3182bd",
     }
 }
 

@@ -4,6 +4,7 @@
 //! of [`Side`], a file, and an arm in each `match` below.
 
 pub(crate) mod floor;
+pub(crate) mod go;
 #[cfg(feature = "iceoryx2")]
 pub(crate) mod iceoryx2;
 mod one_loop;
@@ -89,7 +90,15 @@ macro_rules! on_tokio {
             Side::TollfreeShortcut => $run::<TollfreeShortcut>($($argument),*),
             Side::TonicUnix => $run::<TonicUnix>($($argument),*),
             Side::TonicTcp => $run::<TonicTcp>($($argument),*),
-            side @ (Side::Floor | Side::Iceoryx2 | Side::Loop | Side::TollfreeBlocking | Side::TollfreeThreads | Side::TonicBlocking) => $other(side),
+            side @ (Side::Floor
+            | Side::Iceoryx2
+            | Side::Loop
+            | Side::TollfreeBlocking
+            | Side::TollfreeThreads
+            | Side::TonicBlocking
+            | Side::Go
+            | Side::GoInline
+            | Side::GrpcGo) => $other(side),
         }
     };
 }
@@ -101,6 +110,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
+        Side::Go | Side::GoInline | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
     .map_err(failed(side)))
@@ -114,6 +124,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Loop => one_loop::measure(load),
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
+        Side::Go | Side::GoInline | Side::GrpcGo => go::measure(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))

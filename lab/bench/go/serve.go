@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+
+	tollfree "github.com/tollfree/tollfree/go"
+	"github.com/tollfree/tollfree/lab/bench/go/echo"
+)
+
+// fieldRoom is more than a message of one field needs around its bytes, and limitMin the limit of gRPC.
+const (
+	fieldRoom = 64
+	limitMin  = 4 << 20
+)
+
+func limit(size int) int { return max(size+fieldRoom, limitMin) }
+
+// service gives back the bytes that it gets.
+type service struct{ echo.UnimplementedEchoServer }
+
+func (service) Call(_ context.Context, in *echo.EchoRequest) (*echo.EchoReply, error) {
+	return &echo.EchoReply{Body: in.Body}, nil
+}
+
+// serve serves until the input ends, and says the address once it does.
+func serve(o *order, directory string, ready func(address string), input io.Reader) error {
+	if o.side == "grpc-go" {
+		path := filepath.Join(directory, "grpc-go.sock")
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			return err
+		}
+		server := grpc.NewServer(grpc.MaxRecvMsgSize(limit(o.size)))
+		echo.RegisterEchoServer(server, service{})
+		go func() {
+			untilOver(input)
+			server.Stop()
+		}()
+		ready("unix:" + path)
+		return server.Serve(listener)
+	}
+	options := []tollfree.ServerOption{tollfree.MaxRecvMsgSize(limit(o.size))}
+	switch o.side {
+	case "go":
+	case "go-inline":
+		options = append(options, tollfree.Inline(echo.Echo_Call_FullMethodName))
+	default:
+		return fmt.Errorf("there is no side %q", o.side)
+	}
+	server := tollfree.NewServer(options...)
+	echo.RegisterEchoServer(server, service{})
+	address := "shm://" + filepath.Join(directory, "go.sock")
+	listener, err := server.Listen(address)
+	if err != nil {
+		return err
+	}
+	go func() {
+		untilOver(input)
+		server.Stop()
+	}()
+	ready(address)
+	return server.ServeListener(listener)
+}
