@@ -98,7 +98,7 @@ pub(crate) struct EchoArgs {
 
     /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool,
     /// tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
-    /// tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp [default: all]
+    /// tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp, go, go-inline, grpc-go [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

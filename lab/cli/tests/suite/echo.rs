@@ -158,7 +158,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
     for (arguments, words) in [
         (
             &["--side", "pigeon"][..],
-            "there are floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade, tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp",
+            "there are floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade, tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp, go, go-inline, grpc-go",
         ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),
