@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde::Deserialize;
 
@@ -19,7 +19,11 @@ pub(crate) fn program() -> Option<PathBuf> {
 }
 
 /// Ends with the pipe that this process holds.
-struct Peer(Child);
+struct Peer {
+    child: Child,
+    /// Kept beside it: a child that is waited for loses its own.
+    _pipe: Option<ChildStdin>,
+}
 
 impl Peer {
     fn start(program: &Path, part: &str, case: Case, arguments: &[(&str, String)]) -> Result<Peer, String> {
@@ -29,13 +33,14 @@ impl Peer {
             command.args([name, value.as_str()]);
         }
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        child.map(Peer).map_err(|error| format!("cannot start {}: {error}", program.display()))
+        let mut child = child.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        Ok(Peer { _pipe: child.stdin.take(), child })
     }
 
     /// What it says, up to the end of the line.
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        let output = self.0.stdout.as_mut().ok_or("its output is gone")?;
+        let output = self.child.stdout.as_mut().ok_or("its output is gone")?;
         let read = BufReader::new(output).read_line(&mut line);
         match read.map_err(|error| format!("its answer: {error}"))? {
             0 => Err(format!("it ended without an answer: {}", self.ended()?)),
@@ -44,15 +49,15 @@ impl Peer {
     }
 
     fn ended(&mut self) -> Result<std::process::ExitStatus, String> {
-        self.0.wait().map_err(|error| format!("its end: {error}"))
+        self.child.wait().map_err(|error| format!("its end: {error}"))
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -112,7 +117,7 @@ mod tests {
     const STAND_IN: &str = r#"#!/bin/sh
 echo "$@" > "$(dirname "$0")/$1"
 case $1 in
-serve) echo shm:///there ;;
+serve) echo shm:///there; timeout 0.3 cat > /dev/null; [ $? = 124 ] && touch "$(dirname "$0")/stayed" ;;
 call) echo '{"elapsed_ns":2000,"latencies":[[3,2],[9,1]]}' ;;
 esac
 "#;
@@ -137,6 +142,7 @@ esac
         let ended = serve_by(&program, &order, |serving| address = Some(serving.address));
         assert_eq!(address.as_deref(), Some("shm:///there"));
         assert!(ended.unwrap_err().contains("the server ended"));
+        assert!(dir.path().join("stayed").exists(), "its input stays open while it serves");
         let load = Load::new(case(), "shm:///there".into(), Duration::ZERO, Duration::from_millis(5));
         let measured = measure_by(&program, &load).unwrap();
         assert_eq!((measured.elapsed_ns, measured.latencies.count()), (2000, 3));

@@ -1,6 +1,6 @@
 //! Operations of a pool, again and again, to count instructions by: what more of them cost more, divided by how many more.
 //!
-//! `valgrind --tool=callgrind target/release/examples/count OPERATION COUNT`, with one of [`OPERATIONS`].
+//! `valgrind --tool=callgrind target/release/examples/count_pool OPERATION COUNT`, with one of [`OPERATIONS`].
 
 use std::hint::black_box;
 use std::time::Duration;
