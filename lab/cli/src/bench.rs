@@ -96,8 +96,8 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool,
-    /// tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
+    /// What carries the calls: floor, iceoryx2, session, loop, tollfree-direct, tollfree-view,
+    /// tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
     /// tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp, go, go-inline, grpc-go [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
