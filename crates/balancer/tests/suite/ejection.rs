@@ -39,7 +39,7 @@ fn world(count: usize, detection: OutlierDetection) -> World {
     World::with(count, Policy::RoundRobin, Some(detection))
 }
 
-/// Ends so many calls at a server, whoever is chosen now.
+/// Ends so many calls at a server, without a choice.
 fn end(world: &World, address: &str, successes: usize, failures: usize) {
     let server = world.server(address);
     (0..successes).for_each(|_| server.end(true));
@@ -311,7 +311,7 @@ fn all_may_be_ejected_where_the_config_says_so_and_return() {
     }
 }
 
-/// Whoever fails, whenever: of each priority's endpoints no more than the share are ejected at a time, or one.
+/// Servers fail in any order: of each priority's endpoints no more than the share are ejected at a time, or one.
 #[test]
 fn never_more_than_the_share_are_ejected() {
     for seed in 0..60 {

@@ -11,6 +11,9 @@ use tollfree_transport::now_ns;
 
 /// A turn among threads that want to go on, in nanoseconds: some calls, and many times what a change of threads costs.
 const TURN_NS: u64 = 50_000;
+/// A thread whose calls end at a greater distance, in nanoseconds, has done something else in between, or slept: the longest look for an answer
+/// and a turn.
+const GAP_NS_MIN: u64 = 200_000 + TURN_NS;
 /// Turns are so many times longer in the end where nobody takes the processor: an offer is a system call.
 const LONGER_MAX: u64 = 16;
 /// Nobody else took a processor that comes back within this, in nanoseconds.
@@ -67,28 +70,42 @@ pub(crate) fn slept() {
 #[derive(Debug)]
 struct Turns {
     began_ns: u64,
+    /// When the last call was over.
+    ended_ns: u64,
     /// How long it may last.
     len_ns: u64,
 }
 
 impl Turns {
     fn new(now_ns: u64) -> Turns {
-        Turns { began_ns: now_ns, len_ns: TURN_NS }
+        Turns { began_ns: now_ns, ended_ns: now_ns, len_ns: TURN_NS }
     }
 
     fn begin(&mut self, now_ns: u64) {
-        (self.began_ns, self.len_ns) = (now_ns, TURN_NS);
+        if !self.is_paused() {
+            (self.began_ns, self.len_ns) = (now_ns, TURN_NS);
+        }
+    }
+
+    /// Others compute: nothing is offered for a time.
+    fn is_paused(&self) -> bool {
+        self.len_ns > LONGER_MAX * TURN_NS
     }
 
     /// A call is over. Offers the processor to so many others, where a turn is over too.
     #[inline]
     fn call_ended(&mut self, others: u64, now_ns: impl Fn() -> u64, offer: impl FnOnce()) {
         let now = now_ns();
+        let since_ns = now.saturating_sub(std::mem::replace(&mut self.ended_ns, now));
+        if since_ns > GAP_NS_MIN && !self.is_paused() {
+            self.began_ns = now;
+        }
         if now.saturating_sub(self.began_ns) < self.len_ns {
             return;
         }
         offer();
         let back = now_ns();
+        self.ended_ns = back;
         self.came_back(back, back.saturating_sub(now), others);
     }
 
@@ -148,6 +165,25 @@ mod tests {
         let count = offers(1_000_000_000, 1, away_ns);
         assert!((28..=31).contains(&count), "{count}");
         assert!(offers(1_000_000_000, 1, 20_000_000) <= 1_000 / 60 + 1, "a pause has an end");
+        let mut turns = Turns::new(0);
+        turns.came_back(away_ns, away_ns, 1);
+        turns.begin(2 * away_ns);
+        turns.call_ended(1, || 2 * away_ns + TURN_NS, || panic!("sleep is no end of a pause"));
+    }
+
+    #[test]
+    fn who_calls_now_and_then_offers_nothing() {
+        // 1,000 calls a second, and others that wait for much longer.
+        let mut turns = Turns::new(0);
+        for number in 1..1_000 {
+            turns.call_ended(7, || number * 1_000_000, || panic!("it has slept in between"));
+        }
+        // Calls of 200 µs, one after the other, are no pauses.
+        let offered = Cell::new(0);
+        for number in 0..10 {
+            turns.call_ended(7, || 1_000_000_000 + number * 200_000, || offered.set(offered.get() + 1));
+        }
+        assert!(offered.get() > 2, "{}", offered.get());
     }
 
     #[test]
