@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -80,7 +80,7 @@ lab: ## Build the laboratory, and have it make a few calls
 conformance: ## Run protobuf's conformance suite against the engine, and through generated views, and compare with upb (fetches both)
 	@cargo build --quiet --package tollfree-conformance
 	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
-	@echo "the same through generated views and drafts"
+	@echo "the same through generated views and builders"
 	@TOLLFREE_CONFORMANCE_SET=$(abspath $(TARGET_DIR))/conformance/messages.binpb \
 		cargo build --quiet --package tollfree-conformance --features generated
 	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
@@ -118,11 +118,11 @@ interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and
 interop-table: ## Run them, and put the results into docs/interop.md
 	@$(MAKE) --no-print-directory interop INTEROP_FLAGS=--write
 
-c-core: ## Have a client of gRPC's C core call a server and a shepherd at Unix sockets (fetches grpcio)
+c-core: ## Have a client of gRPC's C core call a server and a gateway at Unix sockets (fetches grpcio)
 	@cargo build --quiet --package tollfree-interop
 	@tests/interop/tools/c-core $(TARGET_DIR)/interop $(TARGET_DIR)/debug/tollfree-interop
 
-shepherd-outside: ## Run h2spec against plain tonic, our server and a shepherd, and gRPC's cases through Envoy (fetches them)
+gateway-outside: ## Run h2spec against plain tonic, our server and a gateway, and gRPC's cases through Envoy (fetches them)
 	@cargo build --quiet --package tollfree-interop
 	@tests/interop/tools/build $(TARGET_DIR)/interop
 	@tests/interop/tools/envoy $(TARGET_DIR)/interop || :

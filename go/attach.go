@@ -13,11 +13,11 @@ import (
 	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
-// Attach serves behind a shepherd (tollfree-gateway), which hands in calls from elsewhere: the services that are registered, as a member
-// of a group. It returns as Serve does. A shepherd that is not there yet, or goes away, is waited for; one that refuses this process
-// for good the first time is an error. Peers says as which users the shepherd may run.
+// Attach serves behind a gateway (tollfree-gateway), which hands in calls from elsewhere: the services that are registered, as a member
+// of a group. It returns as Serve does. A gateway that is not there yet, or goes away, is waited for; one that refuses this process
+// for good the first time is an error. Peers says as which users the gateway may run.
 //
-// Handlers see the shepherd as their peer, and CallerFromContext says for whom it calls.
+// Handlers see the gateway as their peer, and CallerFromContext says for whom it calls.
 func (s *Server) Attach(address, group string) error {
 	if err := checkAddress(address); err != nil {
 		return err
@@ -36,17 +36,17 @@ func (s *Server) Attach(address, group string) error {
 	return s.ServeListener(l)
 }
 
-// Names of what a shepherd says of the client that a call is of: spec/wire.md, section 24.
+// Names of what a gateway says of the client that a call is of: spec/wire.md, section 24.
 const (
-	shepherdPrefix = "tollfree-"
-	headerCaller   = "tollfree-client-address"
-	headerSubject  = "tollfree-client-subject"
-	headerName     = "tollfree-client-name"
+	gatewayPrefix = "tollfree-"
+	headerCaller  = "tollfree-client-address"
+	headerSubject = "tollfree-client-subject"
+	headerName    = "tollfree-client-name"
 )
 
-// A Caller is who has called a shepherd.
+// A Caller is who has called a gateway.
 type Caller struct {
-	// Address is "ip:port"; "unix:pid=P,uid=U" of a local process, "shm:pid=P,uid=U" of one that calls by way of the shepherd.
+	// Address is "ip:port"; "unix:pid=P,uid=U" of a local process, "shm:pid=P,uid=U" of one that calls by way of the gateway.
 	Address string
 	// Subject is that of the client's certificate, Names are the certificate's DNS names and URIs; empty without one.
 	Subject string
@@ -55,7 +55,7 @@ type Caller struct {
 
 type callerKey struct{}
 
-// CallerFromContext says who has called the shepherd, in a handler of a server that has attached; ok is false elsewhere.
+// CallerFromContext says who has called the gateway, in a handler of a server that has attached; ok is false elsewhere.
 func CallerFromContext(ctx context.Context) (caller Caller, ok bool) {
 	c, ok := ctx.Value(callerKey{}).(*Caller)
 	if !ok {
@@ -64,14 +64,14 @@ func CallerFromContext(ctx context.Context) (caller Caller, ok bool) {
 	return Caller{c.Address, c.Subject, slices.Clone(c.Names)}, true
 }
 
-// callerOf takes what a shepherd says out of a header.
+// callerOf takes what a gateway says out of a header.
 func callerOf(header metadata.MD) *Caller {
 	caller := &Caller{Address: first(header, headerCaller), Subject: unescaped(first(header, headerSubject))}
 	for _, name := range header[headerName] {
 		caller.Names = append(caller.Names, unescaped(name))
 	}
 	for name := range header {
-		if strings.HasPrefix(name, shepherdPrefix) {
+		if strings.HasPrefix(name, gatewayPrefix) {
 			delete(header, name)
 		}
 	}

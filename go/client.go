@@ -19,8 +19,8 @@ type client struct {
 	agent []string
 	// session is the session's context; nil where the carrier does not tell of sessions.
 	session context.Context
-	// shepherd says that it hands in calls of others.
-	shepherd bool
+	// gateway says that it hands in calls of others.
+	gateway bool
 	// last is the header of the last call. Calls of one client often have the same.
 	last atomic.Pointer[shownHeader]
 }
@@ -29,7 +29,7 @@ type client struct {
 // hands out copies.
 type shownHeader struct {
 	came, shown metadata.MD
-	// caller is nil, unless a shepherd has called.
+	// caller is nil, unless a gateway has called.
 	caller  *Caller
 	context context.Context
 }
@@ -76,7 +76,7 @@ func (c *client) show(header metadata.MD) *shownHeader {
 		shown[headerUserAgent] = c.agent
 	}
 	last := &shownHeader{came: header, shown: shown}
-	if c.shepherd {
+	if c.gateway {
 		last.caller = callerOf(shown)
 	}
 	if c.session != nil {

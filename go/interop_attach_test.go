@@ -38,13 +38,13 @@ func (a *attached) EmptyCall(ctx context.Context, in *grpc_testing.Empty) (*grpc
 	return a.interopService.EmptyCall(ctx, in)
 }
 
-// grpc-go calls a Rust shepherd over TCP, which hands its calls to a server in Go that has attached; that goes on when the shepherd is
+// grpc-go calls a Rust gateway over TCP, which hands its calls to a server in Go that has attached; that goes on when the gateway is
 // another one.
-func TestGoAttachesToAShepherd(t *testing.T) {
+func TestGoAttachesToAGateway(t *testing.T) {
 	withCarrier(t, shmCarrier, func(t *testing.T, h *harness) {
-		address, socket := freePort(t), socketDirectory(t)+"/shepherd.sock"
-		config := t.TempDir() + "/shepherd.toml"
-		wantNoError(t, os.WriteFile(config, []byte("[listeners.world]\naddress = \""+address+"\"\n[business]\nsocket = \"shm://"+socket+"\"\n[groups.default]\n"), 0o600))
+		address, socket := freePort(t), socketDirectory(t)+"/gateway.sock"
+		config := t.TempDir() + "/gateway.toml"
+		wantNoError(t, os.WriteFile(config, []byte("[listeners.world]\naddress = \""+address+"\"\n[backends]\nsocket = \"shm://"+socket+"\"\n[groups.default]\n"), 0o600))
 		server := NewServer()
 		grpc_testing.RegisterTestServiceServer(server, &attached{t: t})
 		served := make(chan error, 1)
@@ -53,12 +53,12 @@ func TestGoAttachesToAShepherd(t *testing.T) {
 		wantNoError(t, err)
 		client := grpc_testing.NewTestServiceClient(conn)
 		for range 2 {
-			stop := reference.Start(t, "shepherd", config)
+			stop := reference.Start(t, "gateway", config)
 			eventually(t, "the server has attached", func() bool {
 				_, err := client.EmptyCall(testContext(t), &grpc_testing.Empty{}, grpc.WaitForReady(true))
 				return err == nil
 			})
-			throughShepherd(t, client)
+			throughGateway(t, client)
 			interopServerStreaming(t, client)
 			interopPingPong(t, client)
 			interopMetadata(t, client)
@@ -73,8 +73,8 @@ func TestGoAttachesToAShepherd(t *testing.T) {
 	})
 }
 
-// throughShepherd makes calls of several lengths; their peer is not the server.
-func throughShepherd(t *testing.T, client grpc_testing.TestServiceClient) {
+// throughGateway makes calls of several lengths; their peer is not the server.
+func throughGateway(t *testing.T, client grpc_testing.TestServiceClient) {
 	for _, size := range []int{0, 64, 40_000, 271_828} {
 		reply, err := client.UnaryCall(testContext(t), &grpc_testing.SimpleRequest{ResponseSize: int32(size), Payload: body(size)})
 		wantNoError(t, err)
@@ -84,8 +84,8 @@ func throughShepherd(t *testing.T, client grpc_testing.TestServiceClient) {
 	}
 }
 
-// A server that no shepherd lets in says so.
-func TestAServerThatIsNoShepherdRefusesToBeAttachedTo(t *testing.T) {
+// A server that no gateway lets in says so.
+func TestAServerThatIsNoGatewayRefusesToBeAttachedTo(t *testing.T) {
 	withCarrier(t, shmCarrier, func(t *testing.T, h *harness) {
 		h.newServer(0, &testService{})
 		other := NewServer()

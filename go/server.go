@@ -237,7 +237,7 @@ func (s *Server) GracefulStop() {
 
 func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
 	from := peerOf(p)
-	of := &client{agent: []string{p.Agent}, shepherd: p.Shepherd}
+	of := &client{agent: []string{p.Agent}, gateway: p.Gateway}
 	ctx, end := beginSession(context.WithValue(peer.NewContext(ctx, from), clientKey{}, of), s.handler, from, false)
 	of.session = ctx
 	return ctx, end
@@ -268,7 +268,7 @@ func (s *Server) handle(from call.ServerCall) {
 	}
 }
 
-// isReserved says of a method that it is the protocol's own, which a shepherd may ask for and a server may lack.
+// isReserved says of a method that it is the protocol's own, which a gateway may ask for and a server may lack.
 func isReserved(path string) bool {
 	for _, service := range [...]string{"/tollfree.Objects/", "/tollfree.Shortcut/"} {
 		if strings.HasPrefix(path, service) {

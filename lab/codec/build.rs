@@ -1,4 +1,4 @@
-//! Generates everyday messages, of a schema that another part keeps: prost's structs, and views and drafts of the same.
+//! Generates everyday messages, of a schema that another part keeps: prost's structs, and views and builders of the same.
 
 fn main() -> std::io::Result<()> {
     tollfree_build::configure()

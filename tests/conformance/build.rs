@@ -1,4 +1,4 @@
-//! With the feature `generated`: generates views and drafts of all test messages, and of each message a function that builds it
+//! With the feature `generated`: generates views and builders of all test messages, and of each message a function that builds it
 //! anew by all its getters and setters. Without it there is nothing to do.
 
 fn main() -> std::io::Result<()> {

@@ -5,7 +5,7 @@ usage: differential.py <descriptor set> <testee> [--seconds S] [--seed N]
 A case is a message of the conformance suite with random fields, half of the time with its bytes changed at random. upb says
 whether it is one; the testee must say the same, and what it gives back must be the same message for upb. With the testee that
 is built with the feature `generated`, a message is decoded, verified, read by every getter, built anew by every setter of a
-draft, and encoded.
+builder, and encoded.
 
 The last line says how many cases ran. A difference is printed with its seed, and is a failure.
 """

@@ -135,7 +135,7 @@ async fn show(
     let (server, serving) = server(&dir, seats).await?;
     let visit = Visit { core: seats.client, measure: MEASURE, serving };
     let mut client = Peer::start("client", &["demo-peer"], &[], &Order::Visit(visit)).await?;
-    tell(&introduction(seats, &server, &client))?;
+    tell(&registration(seats, &server, &client))?;
 
     let mut tours = Vec::new();
     for (number, transport) in (1..).zip(Transport::ALL) {
@@ -157,7 +157,7 @@ fn print(text: &str) -> Result<(), DemoError> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(DemoError::Output)
 }
 
-fn introduction(seats: Seats, server: &Peer, client: &Peer) -> String {
+fn registration(seats: Seats, server: &Peer, client: &Peer) -> String {
     let seat = |core: Option<tollfree_measure::cores::CoreIdx>| match core {
         Some(core) => format!("core {}", core.0),
         None => "any core".to_owned(),

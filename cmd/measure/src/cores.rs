@@ -96,7 +96,7 @@ impl Cores {
     }
 }
 
-/// What the kernel says about a core's neighbourhood; empty where it says nothing.
+/// What the kernel says about a core's neighborhood; empty where it says nothing.
 #[derive(Default)]
 struct Topology {
     siblings: String,

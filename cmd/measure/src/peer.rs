@@ -31,7 +31,7 @@ pub enum PeerError {
         source: io::Error,
     },
     /// It ended while something was expected of it.
-    #[error("the {role} process ended early ({how}); its last words, if any, are above")]
+    #[error("the {role} process ended early ({how}); its final status, if any, are above")]
     Ended {
         /// Which one.
         role: &'static str,

@@ -1,18 +1,18 @@
-//! `tollfree ctl`: see and change what can be changed in a shepherd that runs.
+//! `tollfree ctl`: see and change what can be changed in a gateway that runs.
 
 use clap::{Args, Subcommand};
 use tollfree_control::{ConnectionState, Register, StateError};
 
 use crate::failure::{Failure, print};
 
-/// See and change what can be changed in a shepherd that runs: steering, how calls are announced, limits, connections
+/// See and change what can be changed in a gateway that runs: load balancing, how calls are announced, limits, connections
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A value that was set holds until it is set again, or until the shepherd reads its config again (SIGHUP).
-Only the shepherd's user, and root, may ask.")]
+A value that was set holds until it is set again, or until the gateway reads its config again (SIGHUP).
+Only the gateway's user, and root, may ask.")]
 pub(crate) struct CtlCommand {
-    /// Where business processes attach to the shepherd, as its config has it
-    #[arg(long, global = true, value_name = "SOCKET", default_value = "shm:///run/tollfree/shepherd.sock")]
+    /// Where backends attach to the gateway, as its config has it
+    #[arg(long, global = true, value_name = "SOCKET", default_value = "shm:///run/tollfree/gateway.sock")]
     socket: String,
 
     #[command(subcommand)]
@@ -36,7 +36,7 @@ enum Action {
         value: String,
     },
 
-    /// List connections from the world and sessions with workers, or look one up
+    /// List connections from the world and sessions with backend connections, or look one up
     Connections {
         /// The first column of the list
         id: Option<String>,
@@ -45,7 +45,7 @@ enum Action {
         json: bool,
     },
 
-    /// Close a connection when its calls are answered, or end the session with a worker, which attaches again
+    /// Close a connection when its calls are answered, or end the session with a backend connection, which attaches again
     Close {
         /// As `connections` names it
         id: String,

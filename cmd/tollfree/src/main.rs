@@ -12,17 +12,17 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// gRPC without the RPC tax: see it work, and look into shepherds and pools
+/// gRPC without the RPC tax: see it work, and look into gateways and pools
 #[derive(Debug, Parser)]
 #[command(name = "tollfree", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
   tollfree demo            see the same calls over a socket and over Tollfree
   tollfree echo            what your own machine gains, in ten seconds
-  tollfree top             what the shepherd of this machine does
+  tollfree top             what the gateway of this machine does
   tollfree ctl show        what can be changed while it runs
 
-The shepherd itself is tollfree-gateway. Results go to standard output, progress to standard error. Exit status: 0 done,
+The gateway itself is tollfree-gateway. Results go to standard output, progress to standard error. Exit status: 0 done,
 1 something failed, 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
 struct Cli {
     /// Say more on standard error; twice, even more

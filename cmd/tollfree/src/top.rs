@@ -1,4 +1,4 @@
-//! `tollfree top`: what a shepherd does at this moment.
+//! `tollfree top`: what a gateway does at this moment.
 
 mod rates;
 mod screen;
@@ -13,14 +13,14 @@ use tollfree_control::State;
 use crate::failure::{Failure, print};
 use rates::Rates;
 
-/// Show what a shepherd does: its groups, workers, methods, rates and times
+/// Show what a gateway does: its groups, backend connections, methods, rates and times
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Rates and times are those of one interval. A time is interpolated between the bounds of the shepherd's histogram.
+Rates and times are those of one interval. A time is interpolated between the bounds of the gateway's histogram.
 With --json, times that are not known, since no call has ended, are null.")]
 pub(crate) struct TopArgs {
-    /// Where business processes attach to the shepherd, as its config has it
-    #[arg(value_name = "SOCKET", default_value = "shm:///run/tollfree/shepherd.sock")]
+    /// Where backends attach to the gateway, as its config has it
+    #[arg(value_name = "SOCKET", default_value = "shm:///run/tollfree/gateway.sock")]
     socket: String,
 
     /// Seconds between two looks
@@ -51,17 +51,17 @@ impl TopArgs {
             ));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let shepherd = Asked {
+        let gateway = Asked {
             runtime: runtime.map_err(|error| Failure::Failed(error.to_string()))?,
             socket: self.socket,
         };
         let interval = Duration::from_secs_f64(self.interval);
         if !self.once {
-            return screen::show(&shepherd, interval);
+            return screen::show(&gateway, interval);
         }
-        let before = shepherd.state()?;
+        let before = gateway.state()?;
         std::thread::sleep(interval);
-        let rates = Rates::between(&before, &shepherd.state()?);
+        let rates = Rates::between(&before, &gateway.state()?);
         match self.json {
             true => print(&format!("{}\n", serde_json::json!(rates))),
             false => print(&rates.text()),
@@ -69,7 +69,7 @@ impl TopArgs {
     }
 }
 
-/// A shepherd that is asked now and then.
+/// A gateway that is asked now and then.
 struct Asked {
     runtime: Runtime,
     socket: String,

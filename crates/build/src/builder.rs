@@ -144,7 +144,7 @@ impl Builder {
         bytes(path) = Bytes;
     }
 
-    /// Also generates views and drafts of messages, which are read and built in place, into the file `views.rs`, to be
+    /// Also generates views and builders of messages, which are read and built in place, into the file `views.rs`, to be
     /// included in a module of its own. The path is a package (`.shop`), a message or a service (whose requests and responses
     /// are meant); `.` is everything. What these messages reach is generated, too. The crate needs `tollfree-processor`.
     pub fn views(mut self, path: impl AsRef<str>) -> Self {
@@ -166,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// Also generates what makes prost's structs of views, and drafts of structs (`to_prost`, `from_prost`). The path is the
+    /// Also generates what makes prost's structs of views, and builders of structs (`to_prost`, `from_prost`). The path is the
     /// module in which each package has its module, seen from where `views.rs` is included. Types that are said to stand elsewhere
     /// ([`extern_path`](Builder::extern_path), prost-types) are looked for there, by a path that begins with `::` or `crate`.
     pub fn prost_path(mut self, path: impl AsRef<str>) -> Self {

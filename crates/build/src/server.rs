@@ -93,7 +93,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
                 type Future = tonic::codegen::BoxFuture<Self::Response, Self::Error>;
 
                 fn poll_ready(&mut self, _cx: &mut std::task::Context<'_>) -> std::task::Poll<std::result::Result<(), Self::Error>> {
-                    ::tollfree::direct::introduce(self);
+                    ::tollfree::direct::register(self);
                     std::task::Poll::Ready(Ok(()))
                 }
 

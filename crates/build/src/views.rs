@@ -1,4 +1,4 @@
-//! Generated views and drafts: types that read and build messages in place, by the processor's table.
+//! Generated views and builders: types that read and build messages in place, by the processor's table.
 //!
 //! All that is generated is one file, a tree of modules as packages and messages nest, with the table in it. Its types stand
 //! beside prost's and need only `tollfree-processor`.

@@ -15,7 +15,7 @@ use tollfree_os::fd::AsFd;
 use tollfree_region::{GivenFd, PeerRegion, Region, WriteMemory};
 use tollfree_ring::{Geometry, RecordReceiver, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
-    AreaEvent, Closed, Emission, EmitError, Limits, Opening, Progress, Received, Role, Session, Violation,
+    AreaEvent, Closed, Limits, Opening, Outgoing, Progress, Received, Role, SendError, Session, Violation,
     Watched,
 };
 
@@ -53,8 +53,8 @@ pub struct Setup {
     pub limits: Limits,
     /// What the peer takes.
     pub peer_limits: Limits,
-    /// Messages may be ropes.
-    pub ropes: bool,
+    /// Messages may be segmented messages.
+    pub segmented_messages: bool,
     /// This end's region, without its descriptor.
     pub own: Arc<Region>,
     /// The ring in it.
@@ -116,7 +116,8 @@ impl<T: Watched> Connection<T> {
     pub fn new(setup: Setup) -> Connection<T> {
         let Setup { own, peer, .. } = setup;
         Connection {
-            session: Session::new(setup.role, setup.limits, setup.peer_limits).with_ropes(setup.ropes),
+            session: Session::new(setup.role, setup.limits, setup.peer_limits)
+                .with_segmented(setup.segmented_messages),
             sender: Sender::new(RingSender::new(own.clone(), peer.clone(), setup.own_ring)),
             receiver: RingReceiver::new(own.clone(), peer.clone(), setup.peer_ring),
             release_lines: setup.peer_ring.line_count() as usize / 4,
@@ -256,26 +257,26 @@ impl<T: Watched> Connection<T> {
 
 /// What goes.
 impl<T: Watched> Connection<T> {
-    /// Opens a call with as much of `emission` as fits. Visible with the next [`flush`](Connection::flush).
+    /// Opens a call with as much of `outgoing` as fits. Visible with the next [`flush`](Connection::flush).
     ///
     /// # Errors
-    /// [`EmitError`]; nothing of the call was said then.
+    /// [`SendError`]; nothing of the call was said then.
     #[inline]
     pub fn open(
         &mut self,
         opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Result<Result<StreamId, Progress>, EmitError> {
-        self.session.open(&mut self.sender, opening, emission)
+        outgoing: &mut Outgoing,
+    ) -> Result<Result<StreamId, Progress>, SendError> {
+        self.session.open(&mut self.sender, opening, outgoing)
     }
 
-    /// Says as much of an emission as fits.
+    /// Says as much of an outgoing as fits.
     ///
     /// # Errors
-    /// [`EmitError`].
+    /// [`SendError`].
     #[inline]
-    pub fn send(&mut self, id: StreamId, emission: &mut Emission) -> Result<Progress, EmitError> {
-        self.session.send(&mut self.sender, id, emission)
+    pub fn send(&mut self, id: StreamId, outgoing: &mut Outgoing) -> Result<Progress, SendError> {
+        self.session.send(&mut self.sender, id, outgoing)
     }
 
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps. `drives`: the driver sees to
@@ -378,7 +379,7 @@ impl<T: Watched> Connection<T> {
         }
     }
 
-    /// From now on so many emissions are published together, where that is fixed, so many share a doorbell, and one waits so long for
+    /// From now on so many sends are published together, where that is fixed, so many share a doorbell, and one waits so long for
     /// others. [`hold_nothing`](Connection::hold_nothing) goes before.
     pub fn set_batches(&mut self, fixed: Option<u32>, ring_batch: u32, hold_ns: u64) {
         self.publishing.set_batches(fixed, ring_batch, hold_ns);
@@ -396,7 +397,7 @@ impl<T: Watched> Connection<T> {
         self.publishing.announced()
     }
 
-    /// Emissions that are staged and not published.
+    /// Records that are staged and not published.
     pub fn held_count(&self) -> u32 {
         self.publishing.held_count()
     }
@@ -519,13 +520,13 @@ impl<T: Watched> Connection<T> {
         }
         let area = self.sender.area();
         let area_idle_ns = area.is_live().then(|| self.areas.idle_ns(area.patience()));
-        self.timers.next(now_ns, area_idle_ns, self.session.oldest_rope())
+        self.timers.next(now_ns, area_idle_ns, self.session.oldest_segmented())
     }
 
     /// Whether something new needs a timer that no driver has been told of.
     #[inline]
     pub fn wants_timer(&self) -> bool {
-        self.timers.lacks(self.sender.has_area(), self.session.ropes_in_flight() > 0)
+        self.timers.lacks(self.sender.has_area(), self.session.segmented_messages_in_flight() > 0)
     }
 
     /// A driver is told, and asks for the [`timeout`](Connection::timeout) soon.
@@ -535,13 +536,13 @@ impl<T: Watched> Connection<T> {
 
     /// Whether the ring is to be looked at before [`handle_timeout`](Connection::handle_timeout): for a word that wakes nobody.
     pub fn is_look_due(&self, now_ns: u64) -> bool {
-        self.timers.is_rope_due(now_ns)
+        self.timers.is_segmented_due(now_ns)
     }
 
     /// Sees to what is due: gives up a payload area that nobody uses, and notes what the peer still keeps.
     pub fn handle_timeout(&mut self, now_ns: u64, io: &mut impl PeerIo) {
-        if self.timers.is_rope_due(now_ns) {
-            self.timers.saw_ropes(now_ns, self.session.oldest_rope());
+        if self.timers.is_segmented_due(now_ns) {
+            self.timers.saw_segmented(now_ns, self.session.oldest_segmented());
         }
         if self.timers.takes_area(now_ns) {
             self.drop_idle_area(io);

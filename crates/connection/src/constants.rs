@@ -82,13 +82,13 @@ pub(crate) const CROWDED_NS_MAX: u64 = 40_000_000;
 
 /// Replies that wait for each other at most, while further calls are at hand: the first of them waits no longer than so many quick handlers take.
 pub(crate) const HELD_COUNT_MAX: u32 = 8;
-/// Emissions of one round of a runtime that wait for each other at most: what a ring holds of small requests is several times as much.
+/// Records of one round of a runtime that wait for each other at most: what a ring holds of small requests is several times as much.
 pub(crate) const GATHERED_COUNT_MAX: u32 = 64;
 /// Replies of handlers that take longer than this, in nanoseconds, are published at once: some times what a doorbell costs.
 pub(crate) const LONG_HANDLER_NS: u64 = 20_000;
 /// Batches of replies for each of which the clock is read, while handlers are quick.
 pub(crate) const BATCHES_TIMED: u8 = 16;
-/// After so many rounds in a row that gathered one emission, a call that is under way alone is published at once.
+/// After so many rounds in a row that gathered one outgoing, a call that is under way alone is published at once.
 pub(crate) const LONE_ROUNDS: u32 = 8;
 
 /// A quota of at most so many thousandths of a core leaves nothing for spinning.
@@ -102,7 +102,7 @@ pub(crate) const RECORDS_AT_ONCE: usize = 64;
 pub(crate) const RATE_WINDOW_NS: u64 = 5_000_000;
 /// Requests that can be published together, or share a doorbell, where their number is fixed.
 pub const BATCH_MAX: u8 = 64;
-/// The peer's word that it has taken ropes wakes nobody: the pause before it is looked for, in nanoseconds.
-pub(crate) const ROPE_PAUSE_NS: u64 = 100_000_000;
+/// The peer's word that it has taken segmented messages wakes nobody: the pause before it is looked for, in nanoseconds.
+pub(crate) const SEGMENTED_PAUSE_NS: u64 = 100_000_000;
 /// And the longest pause, where the oldest of them is still not taken.
-pub(crate) const ROPE_PAUSE_MAX_NS: u64 = 1_000_000_000;
+pub(crate) const SEGMENTED_PAUSE_MAX_NS: u64 = 1_000_000_000;

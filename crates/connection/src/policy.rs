@@ -360,7 +360,7 @@ mod tests {
             };
             let looked = run(3_000, 4_000, 20_000);
             assert!(looked > 19_000, "a closed loop of small calls is looked for: {looked} of 20000");
-            // Seldom calls, then a closed loop again.
+            // RateLimitedLog calls, then a closed loop again.
             let looked = run(50_000_000, 4_000, 1_000);
             assert!(looked < 300, "{looked} of 1000 waits of 50 ms were looked through");
             run(3_000, 4_000, 200);

@@ -59,7 +59,7 @@ pub struct Announced {
     /// Times that something was published.
     pub publications: u64,
     /// What was published then: requests, parts of them, and the like.
-    pub emissions: u64,
+    pub sends: u64,
     /// Times that the peer was rung for it.
     pub rings: u64,
 }
@@ -104,7 +104,7 @@ impl ReplyTimes {
 /// What one end has staged and not published, or published and not rung for. Times are nanoseconds of a monotonic clock of the driver's.
 #[derive(Debug)]
 pub(crate) struct PublishPlanner {
-    /// Emissions whose frames are staged and not published.
+    /// Records whose frames are staged and not published.
     held_count: u32,
     /// So many are published while further calls are at hand.
     held_max: u32,
@@ -115,7 +115,7 @@ pub(crate) struct PublishPlanner {
     gathers_by_itself: bool,
     /// Some are held until the driver publishes them.
     is_gathering: bool,
-    /// Rounds in a row that gathered one emission.
+    /// Rounds in a row that gathered one outgoing.
     lone_rounds: u32,
     /// So many are published together; `None`: those of a round.
     fixed: Option<u32>,
@@ -123,7 +123,7 @@ pub(crate) struct PublishPlanner {
     ring_batch: u32,
     /// One waits no longer than this for others, where a number is fixed.
     hold_ns: u64,
-    /// When the first emission came that waits for a fixed number; 0: none waits.
+    /// When the first outgoing came that waits for a fixed number; 0: none waits.
     held_since_ns: u64,
     /// Published to a peer that sleeps, and not rung for.
     unrung_count: u32,
@@ -239,7 +239,7 @@ impl PublishPlanner {
         }
     }
 
-    /// All that was staged is published. How many emissions that were; one, where what was staged was not held.
+    /// All that was staged is published. How many sends that were; one, where what was staged was not held.
     #[inline]
     pub(crate) fn published(&mut self) -> u32 {
         if self.is_corked {
@@ -250,7 +250,7 @@ impl PublishPlanner {
         std::mem::take(&mut self.held_count).max(1)
     }
 
-    /// So many emissions were published that the peer is to hear of. `peer_sleeps` is asked only where one ring is for several.
+    /// So many sends were published that the peer is to hear of. `peer_sleeps` is asked only where one ring is for several.
     #[inline]
     pub(crate) fn rings(
         &mut self,
@@ -260,7 +260,7 @@ impl PublishPlanner {
         now_ns: impl FnOnce() -> u64,
     ) -> Ring {
         self.announced.publications += 1;
-        self.announced.emissions += u64::from(count);
+        self.announced.sends += u64::from(count);
         if self.ring_batch <= 1 {
             return Ring::IfAsleep;
         }
@@ -452,7 +452,7 @@ mod tests {
         assert!(planner.takes_unrung());
         assert_eq!(planner.rings(1, false, || true, || 210), Ring::IfAsleep, "there is nobody to ring later");
         assert_eq!(planner.announced().publications, 7);
-        assert_eq!(planner.announced().emissions, 9);
+        assert_eq!(planner.announced().sends, 9);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! A connection without either asks for no timer. Times are nanoseconds of the clock that the driver's timer goes by.
 
-use crate::constants::{ROPE_PAUSE_MAX_NS, ROPE_PAUSE_NS};
+use crate::constants::{SEGMENTED_PAUSE_MAX_NS, SEGMENTED_PAUSE_NS};
 
-/// When to look whether the peer has taken ropes, which wakes nobody.
+/// When to look whether the peer has taken segmented messages, which wakes nobody.
 #[derive(Clone, Copy, Debug)]
-struct RopeWatch {
+struct SegmentedWatch {
     at_ns: u64,
     pause_ns: u64,
     /// The oldest one kept at the last look.
@@ -17,7 +17,7 @@ struct RopeWatch {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     area_at_ns: Option<u64>,
-    ropes: Option<RopeWatch>,
+    segmented_messages: Option<SegmentedWatch>,
     /// A driver was told that there is something new to look after, and has not asked when yet.
     is_told: bool,
 }
@@ -25,8 +25,10 @@ pub(crate) struct Timers {
 impl Timers {
     /// Whether there is something that is not looked after, and no driver was told so.
     #[inline]
-    pub(crate) fn lacks(&self, has_area: bool, has_ropes: bool) -> bool {
-        !self.is_told && ((has_area && self.area_at_ns.is_none()) || (has_ropes && self.ropes.is_none()))
+    pub(crate) fn lacks(&self, has_area: bool, has_segmented: bool) -> bool {
+        !self.is_told
+            && ((has_area && self.area_at_ns.is_none())
+                || (has_segmented && self.segmented_messages.is_none()))
     }
 
     /// A driver is told.
@@ -34,25 +36,29 @@ impl Timers {
         self.is_told = true;
     }
 
-    /// When to look next. `area_idle_ns`: how long the present area may be idle, if there is one; `oldest_rope` is kept by the peer.
+    /// When to look next. `area_idle_ns`: how long the present area may be idle, if there is one; `oldest_segmented` is kept by the peer.
     pub(crate) fn next(
         &mut self,
         now_ns: u64,
         area_idle_ns: Option<u64>,
-        oldest_rope: Option<u64>,
+        oldest_segmented: Option<u64>,
     ) -> Option<u64> {
         self.is_told = false;
         match area_idle_ns {
             Some(idle_ns) => _ = self.area_at_ns.get_or_insert(now_ns.saturating_add(idle_ns)),
             None => self.area_at_ns = None,
         }
-        if self.ropes.is_none()
-            && let Some(oldest) = oldest_rope
+        if self.segmented_messages.is_none()
+            && let Some(oldest) = oldest_segmented
         {
-            self.ropes = Some(RopeWatch { at_ns: now_ns + ROPE_PAUSE_NS, pause_ns: ROPE_PAUSE_NS, oldest });
+            self.segmented_messages = Some(SegmentedWatch {
+                at_ns: now_ns + SEGMENTED_PAUSE_NS,
+                pause_ns: SEGMENTED_PAUSE_NS,
+                oldest,
+            });
         }
-        let ropes_at_ns = self.ropes.map(|watch| watch.at_ns);
-        self.area_at_ns.into_iter().chain(ropes_at_ns).min()
+        let segmented_messages_at_ns = self.segmented_messages.map(|watch| watch.at_ns);
+        self.area_at_ns.into_iter().chain(segmented_messages_at_ns).min()
     }
 
     /// Whether it is time to look whether the area is idle. It is looked at again after another idle time.
@@ -60,19 +66,19 @@ impl Timers {
         self.area_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
     }
 
-    /// Whether it is time to look for the peer's word on ropes.
-    pub(crate) fn is_rope_due(&self, now_ns: u64) -> bool {
-        self.ropes.is_some_and(|watch| watch.at_ns <= now_ns)
+    /// Whether it is time to look for the peer's word on segmented messages.
+    pub(crate) fn is_segmented_due(&self, now_ns: u64) -> bool {
+        self.segmented_messages.is_some_and(|watch| watch.at_ns <= now_ns)
     }
 
-    /// The ring was looked at, and this is the oldest rope that the peer still keeps. Where that is the same as before, the next look is later.
-    pub(crate) fn saw_ropes(&mut self, now_ns: u64, oldest: Option<u64>) {
-        let Some(before) = self.ropes.take() else { return };
-        self.ropes = oldest.map(|oldest| {
+    /// The ring was looked at, and this is the oldest segmented message that the peer still keeps. Where that is the same as before, the next look is later.
+    pub(crate) fn saw_segmented(&mut self, now_ns: u64, oldest: Option<u64>) {
+        let Some(before) = self.segmented_messages.take() else { return };
+        self.segmented_messages = oldest.map(|oldest| {
             let is_stuck = before.oldest == oldest;
             let pause_ns =
-                if is_stuck { (2 * before.pause_ns).min(ROPE_PAUSE_MAX_NS) } else { ROPE_PAUSE_NS };
-            RopeWatch { at_ns: now_ns + pause_ns, pause_ns, oldest }
+                if is_stuck { (2 * before.pause_ns).min(SEGMENTED_PAUSE_MAX_NS) } else { SEGMENTED_PAUSE_NS };
+            SegmentedWatch { at_ns: now_ns + pause_ns, pause_ns, oldest }
         });
     }
 }
@@ -103,21 +109,21 @@ mod tests {
     }
 
     #[test]
-    fn ropes_that_stay_are_looked_for_less_and_less_often() {
+    fn segmented_messages_that_stay_are_looked_for_less_and_less_often() {
         let mut timers = Timers::default();
         let mut at_ns = timers.next(0, None, Some(1)).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            assert!(!timers.is_rope_due(at_ns - 1) && timers.is_rope_due(at_ns));
-            timers.saw_ropes(at_ns, Some(1));
+            assert!(!timers.is_segmented_due(at_ns - 1) && timers.is_segmented_due(at_ns));
+            timers.saw_segmented(at_ns, Some(1));
             let next = timers.next(at_ns, None, Some(1)).unwrap();
-            pauses.push((next - at_ns) / ROPE_PAUSE_NS);
+            pauses.push((next - at_ns) / SEGMENTED_PAUSE_NS);
             at_ns = next;
         }
         assert_eq!(pauses, [2, 4, 8, 10, 10, 10]);
-        timers.saw_ropes(at_ns, Some(2));
-        assert_eq!(timers.next(at_ns, None, Some(2)), Some(at_ns + ROPE_PAUSE_NS), "some were taken");
-        timers.saw_ropes(at_ns, None);
+        timers.saw_segmented(at_ns, Some(2));
+        assert_eq!(timers.next(at_ns, None, Some(2)), Some(at_ns + SEGMENTED_PAUSE_NS), "some were taken");
+        timers.saw_segmented(at_ns, None);
         assert_eq!(timers.next(at_ns, None, None), None);
     }
 }

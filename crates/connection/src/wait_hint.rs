@@ -1,10 +1,10 @@
-//! How a process that has attached to a shepherd waits as that asks for, read before a wait.
+//! How a process that has attached to a gateway waits as that asks for, read before a wait.
 //!
 //! # Layout
 //! `asked` in the control page, `tollfree_layout::control`.
 //!
 //! # Who writes what
-//! The shepherd stores its word, the process loads it; no order is needed, for the word stands for itself. Nobody is woken for it.
+//! The gateway stores its word, the process loads it; no order is needed, for the word stands for itself. Nobody is woken for it.
 //!
 //! # Trust
 //! Any word may come. What follows from it is how long this side looks before it sleeps, a second at most each time, and how many
@@ -12,7 +12,7 @@
 //! [`Poll`](crate::WaitPolicy::Poll)) and a quota go before it.
 //!
 //! # Crash
-//! The word of a dead shepherd stays as it was; the session's end is learnt from the socket.
+//! The word of a dead gateway stays as it was; the session's end is learnt from the socket.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::constants::{BATCH_MAX, RATE_WINDOW_NS};
 use crate::publishing::PublishPlanner;
 use crate::{Hint, WaitPlanner};
 
-/// What the shepherd asks for, as this side last read it.
+/// What the gateway asks for, as this side last read it.
 #[derive(Debug)]
 pub(crate) struct WaitHint {
     peer: Arc<PeerRegion>,
@@ -44,7 +44,7 @@ struct AskedAndCounted {
 }
 
 impl WaitHint {
-    /// Of a shepherd whose region this is.
+    /// Of a gateway whose region this is.
     pub(crate) fn new(peer: Arc<PeerRegion>) -> WaitHint {
         WaitHint { peer, asked: AskedAndCounted::default() }
     }
@@ -54,7 +54,7 @@ impl WaitHint {
         self.asked.accepted_count += 1;
     }
 
-    /// Reads what the shepherd asks for, before a wait.
+    /// Reads what the gateway asks for, before a wait.
     pub(crate) fn read(&mut self, now_ns: u64, wait: &mut WaitPlanner, publishing: &mut PublishPlanner) {
         let word = self.peer.load_u64(ASKED_OFF, Ordering::Relaxed);
         if self.asked.reads(word, now_ns) {

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tollfree::shepherd::{is_master_of, own_user};
+use tollfree::gateway::{is_master_of, own_user};
 
 use crate::{ConnectionState, StateError};
 
@@ -22,9 +22,9 @@ pub const STATE: &str = "/state";
 pub const REGISTERS: &str = "/registers";
 /// Where connections are listed and closed.
 pub const CONNECTIONS: &str = "/connections";
-/// How long a shepherd may take to answer.
+/// How long a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than a thousand methods and ten thousand workers need.
+/// More than a thousand methods and ten thousand backend connections need.
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
 /// What a register is to be: the body of a `PUT` at [`REGISTERS`].
@@ -49,14 +49,14 @@ pub(crate) async fn close(socket: &str, id: &str) -> Result<ConnectionState, Sta
     ask(socket, Method::PUT, CONNECTIONS, body.into()).await
 }
 
-/// Where a shepherd whose business processes attach at `socket`, as `shm:///run/tollfree/shepherd.sock`, can be asked. None where they
+/// Where a gateway whose backends attach at `socket`, as `shm:///run/tollfree/gateway.sock`, can be asked. None where they
 /// attach at no path.
 pub fn control_path(socket: &str) -> Option<PathBuf> {
     let path = socket.strip_prefix("shm://").filter(|path| path.starts_with('/'))?;
     Some(PathBuf::from(format!("{path}.control")))
 }
 
-/// Reads what is at a path of a shepherd.
+/// Reads what is at a path of a gateway.
 pub(crate) async fn get<T: DeserializeOwned>(socket: &str, path: &'static str) -> Result<T, StateError> {
     ask(socket, Method::GET, path, Bytes::new()).await
 }
@@ -89,7 +89,7 @@ type Answer = Result<(StatusCode, Bytes), String>;
 
 async fn connect(control: &Path, method: Method, path: &'static str, body: Bytes) -> io::Result<Answer> {
     let stream = UnixStream::connect(control).await?;
-    // Whom a shepherd answers, by the same rule: what somebody else's process says here is not the shepherd's.
+    // Whom a gateway answers, by the same rule: what somebody else's process says here is not the gateway's.
     let user = stream.peer_cred()?.uid();
     if !is_master_of(own_user(), user) {
         let words = format!("a process of user {user} listens there, and only that user and root may ask it");
@@ -103,7 +103,7 @@ async fn exchange(stream: UnixStream, method: Method, path: &'static str, body: 
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
     let asked = async {
-        let request = Request::builder().method(method).uri(path).header("host", "shepherd");
+        let request = Request::builder().method(method).uri(path).header("host", "gateway");
         let request = request.body(Full::new(body)).map_err(|error| words(&error))?;
         let response = sender.send_request(request).await.map_err(|error| words(&error))?;
         let status = response.status();

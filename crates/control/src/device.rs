@@ -1,4 +1,4 @@
-//! How requests are announced to the workers of a group.
+//! How requests are announced to the backend connections of a group.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tollfree::shepherd::{Batch, DoorbellMode, Registers, Spin};
+use tollfree::gateway::{Batch, DoorbellMode, Registers, Spin};
 
 /// A value that is a number or a word, as `auto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,19 +50,19 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Word<T> {
     }
 }
 
-/// How requests are announced to the workers of a group, and how these wait for them.
+/// How requests are announced to the backend connections of a group, and how these wait for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Device {
     /// Requests that are published together: `auto`, or 1 to 64.
     pub batch: Word<Batch>,
-    /// How workers learn of requests: `auto`, `inline`, `doorbell`, `doorbell-batch:N` or `coherent:N`.
+    /// How backend connections learn of requests: `auto`, `inline`, `doorbell`, `doorbell-batch:N` or `coherent:N`.
     pub doorbell: Word<DoorbellMode>,
-    /// How long a worker looks before it sleeps, in microseconds: `auto`, or 0 to 1,000,000.
+    /// How long a backend connection looks before it sleeps, in microseconds: `auto`, or 0 to 1,000,000.
     pub spin_us: Word<Spin>,
     /// How long a request waits at most for others, where a number of them is fixed, in microseconds: up to 10,000.
     pub hold_us: u32,
-    /// From so many requests a second on, a worker looks instead of sleeping. 0: never for that.
+    /// From so many requests a second on, a backend connection looks instead of sleeping. 0: never for that.
     pub poll_load: u32,
 }
 

@@ -1,19 +1,19 @@
-//! By what a worker is chosen.
+//! By what a backend connection is chosen.
 
 use serde::{Deserialize, Serialize};
 
-/// By what a worker is chosen.
+/// By what a backend connection is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The worker with the fewest requests outstanding.
+    /// The backend connection with the fewest requests outstanding.
     #[default]
     LeastOutstanding,
-    /// Each worker in its turn.
+    /// Each backend connection in its turn.
     RoundRobin,
-    /// A worker that had the same method lately; methods come to as many workers as their load asks for.
+    /// A backend connection that had the same method lately; methods come to as many backend connections as their load asks for.
     Affinity,
-    /// One worker for all requests of a connection.
+    /// One backend connection for all requests of a connection.
     Static,
 }
 

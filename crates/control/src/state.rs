@@ -1,4 +1,4 @@
-//! What a shepherd does at this moment, for `tollfree top` and other programs.
+//! What a gateway does at this moment, for `tollfree top` and other programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ask::{self, CONNECTIONS, STATE};
 use crate::{Device, Policy};
 
-/// What a shepherd counts. All counts are since its start; two states make a rate.
+/// What a gateway counts. All counts are since its start; two states make a rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Its process.
@@ -23,9 +23,9 @@ pub struct State {
     /// Upper bounds of [`MethodState::latency_counts`], in seconds.
     pub latency_bounds_s: Vec<f64>,
     /// Who is attached, by group.
-    pub groups: BTreeMap<String, Vec<WorkerState>>,
+    pub groups: BTreeMap<String, Vec<BackendConnectionState>>,
     /// How calls are spread among them, by group.
-    pub steering: BTreeMap<String, SteeringState>,
+    pub load_balancing: BTreeMap<String, LoadBalancingState>,
     /// What became of messages whose handlers take objects, by group.
     pub objects: BTreeMap<String, ObjectState>,
     /// How calls are announced to them, by group.
@@ -42,8 +42,8 @@ pub struct State {
     pub errors: Vec<ErrorState>,
 }
 
-/// How long calls took up to a stage from the one before, of one call in sixteen: `checked` (headers looked at), `placed` (a worker
-/// found, and waited for), `handed` (to the session), `answered` (the worker's answer began), `written` (all of it given to
+/// How long calls took up to a stage from the one before, of one call in sixteen: `checked` (headers looked at), `placed` (a backend connection
+/// found, and waited for), `handed` (to the session), `answered` (the backend connection's answer began), `written` (all of it given to
 /// HTTP/2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageState {
@@ -60,7 +60,7 @@ pub struct StageState {
 pub struct ErrorState {
     /// Milliseconds since then.
     pub ago_ms: u64,
-    /// Why, as in [`State::refusals`]; `worker` where a call came to no answer of its worker's.
+    /// Why, as in [`State::refusals`]; `backend_connection` where a call came to no answer of its backend connection's.
     pub reason: String,
     /// Of which method; empty where it was no call.
     pub method: String,
@@ -68,12 +68,12 @@ pub struct ErrorState {
     pub words: String,
 }
 
-/// A connection from the world, or a session with a worker of a business process.
+/// A connection from the world, or a session with a backend connection of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionState {
     /// By which it is closed.
     pub id: String,
-    /// `world`, `world, TLS` or `worker`.
+    /// `world`, `world, TLS` or `backend_connection`.
     pub kind: String,
     /// The listener, or the group.
     pub place: String,
@@ -93,9 +93,9 @@ pub struct ConnectionState {
     pub is_closing: bool,
 }
 
-/// A worker that is attached.
+/// A backend connection that is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerState {
+pub struct BackendConnectionState {
     /// Where it is and whose its certificate is, if it is of another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
@@ -103,8 +103,8 @@ pub struct WorkerState {
     pub pid: i32,
     /// That process' user.
     pub uid: u32,
-    /// Which of the process' workers, from 0 on.
-    pub worker: u32,
+    /// Which of the process' backend connections, from 0 on.
+    pub backend_connection: u32,
     /// What it serves.
     pub services: Vec<String>,
     /// Calls that it has and hasn't answered.
@@ -115,14 +115,14 @@ pub struct WorkerState {
     pub attached_ms: u64,
 }
 
-/// How the calls of a group are spread among its workers.
+/// How the calls of a group are spread among its backend connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SteeringState {
-    /// By what a worker is chosen.
+pub struct LoadBalancingState {
+    /// By what a backend connection is chosen.
     pub policy: Policy,
-    /// Calls that wait for a worker with room.
+    /// Calls that wait for a backend connection with room.
     pub waiting: u32,
-    /// The most calls under way at a worker, less the mean.
+    /// The most calls under way at a backend connection, less the mean.
     pub imbalance: f64,
 }
 
@@ -135,7 +135,7 @@ pub struct ObjectState {
     pub answers: BTreeMap<String, u64>,
 }
 
-/// How the calls of a group are announced to its workers.
+/// How the calls of a group are announced to its backend connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     /// As the registers have it.
@@ -143,7 +143,7 @@ pub struct DeviceState {
     /// Times that something was published for those who are attached.
     pub publications: u64,
     /// What was published then: requests, parts of them, and the like.
-    pub emissions: u64,
+    pub sends: u64,
     /// Times that one of them was rung for that, since it slept.
     pub rings: u64,
 }
@@ -161,28 +161,28 @@ pub struct MethodState {
     pub latency_counts: Vec<u64>,
 }
 
-/// Why a shepherd's state can't be read or changed.
+/// Why a gateway's state can't be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The address isn't one of a shepherd that can be asked.
+    /// The address isn't one of a gateway that can be asked.
     #[error(
-        "\"{0}\" is no address of a shepherd that can be asked: write shm:///path, as business.socket has it"
+        "\"{0}\" is no address of a gateway that can be asked: write shm:///path, as backends.socket has it"
     )]
     Address(String),
     /// Nobody answers there.
-    #[error("no shepherd answers at {path}: {source}; is it running, and are you its user?", path = .path.display())]
+    #[error("no gateway answers at {path}: {source}; is it running, and are you its user?", path = .path.display())]
     Absent {
         /// The control socket.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
-    /// The shepherd does not do what it was asked for; all stays as it was.
+    /// The gateway does not do what it was asked for; all stays as it was.
     #[error("{0}")]
     Refused(String),
-    /// What answers is no shepherd, or one of another version.
-    #[error("what answers at {path} is no shepherd of this version: {problem}", path = .path.display())]
+    /// What answers is no gateway, or one of another version.
+    #[error("what answers at {path} is no gateway of this version: {problem}", path = .path.display())]
     Answer {
         /// The control socket.
         path: PathBuf,
@@ -192,8 +192,8 @@ pub enum StateError {
 }
 
 impl State {
-    /// Asks the shepherd at whose `socket`, as `shm:///run/tollfree/shepherd.sock`, business processes attach. Needs a tokio runtime
-    /// with IO and time. Only the shepherd's own user, and root, get an answer.
+    /// Asks the gateway at whose `socket`, as `shm:///run/tollfree/gateway.sock`, backends attach. Needs a tokio runtime
+    /// with IO and time. Only the gateway's own user, and root, get an answer.
     ///
     /// # Errors
     /// [`StateError`], after at most 10 s.
@@ -203,7 +203,7 @@ impl State {
 }
 
 impl ConnectionState {
-    /// All connections of a shepherd: from the world in the order in which they came, then to workers. As [`State::read`].
+    /// All connections of a gateway: from the world in the order in which they came, then to backend connections. As [`State::read`].
     ///
     /// # Errors
     /// [`StateError`], after at most 10 s.
@@ -212,7 +212,7 @@ impl ConnectionState {
     }
 
     /// Closes one by its [`id`](ConnectionState::id). One from the world takes no further call, and ends when those under way are
-    /// answered, or after `limits.drain_ms`. A session with a worker ends at once, calls under way UNAVAILABLE; its process attaches again.
+    /// answered, or after `limits.drain_ms`. A session with a backend connection ends at once, calls under way UNAVAILABLE; its process attaches again.
     ///
     /// # Errors
     /// [`StateError::Refused`] where there is none of that name.

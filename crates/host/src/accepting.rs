@@ -8,16 +8,16 @@ use tollfree_rendezvous::{PeerIdentity, descriptors_are_short, socket};
 use tollfree_session::Role;
 use zerocopy::IntoBytes;
 
-use crate::admission::Ledger;
+use crate::admission::QuotaUsage;
 use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::inbox::Inbox;
-use crate::introduction::{Purpose, body_len};
 use crate::mail::{Mail, Step};
 use crate::messages::{
     Attached, Own, Peer, attach, check_request, check_user, put_token, redeem, refusal, region_of, watch,
     welcome,
 };
+use crate::registration::{Purpose, body_len};
 
 /// A handshake of the side that listens, on an accepted socket.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Accepting {
         !matches!(self.state, State::Hearing { .. })
     }
 
-    /// Goes on as far as the socket allows; stops once, with [`Step::Pause`] of no time, when all has been heard. With the same configuration and ledger each
+    /// Goes on as far as the socket allows; stops once, with [`Step::Pause`] of no time, when all has been heard. With the same configuration and quota usage each
     /// time; not to be called again once it is over.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Accepting {
         &mut self,
         socket: impl AsFd,
         config: &Config,
-        ledger: &Arc<Ledger>,
+        quota_usage: &Arc<QuotaUsage>,
     ) -> Result<Step<Attached>, HandshakeError> {
         loop {
             match std::mem::replace(&mut self.state, State::Over) {
@@ -101,7 +101,7 @@ impl Accepting {
                     self.state = State::Hearing { inbox, has_head: true };
                 }
                 State::Heard(inbox) => {
-                    let (attached, mail) = self.answer(inbox, &socket, config, ledger)?;
+                    let (attached, mail) = self.answer(inbox, &socket, config, quota_usage)?;
                     self.state = State::Welcoming { mail, attached: Box::new(attached) };
                 }
                 State::Welcoming { mut mail, attached } => {
@@ -130,13 +130,13 @@ impl Accepting {
         mut inbox: Inbox,
         socket: impl AsFd,
         config: &Config,
-        ledger: &Arc<Ledger>,
+        quota_usage: &Arc<QuotaUsage>,
     ) -> Result<(Attached, Mail), HandshakeError> {
         let hello = inbox.hello();
         let purpose = Purpose::read(hello.kind.get(), inbox.body()).map_err(HandshakeError::Malformed)?;
         let (_, fd) = inbox.take();
         let peer = Peer { identity: self.identity, pidfd: watch(socket, self.identity)?, shares_clock: true };
-        let mut seat = ledger.admit(self.identity, peer.pidfd.as_ref())?;
+        let mut seat = quota_usage.admit(self.identity, peer.pidfd.as_ref())?;
         let answer = redeem(&hello, config)?;
         let (name, role) = match purpose.role() {
             Role::Client => ("tollfree-server", Role::Server),

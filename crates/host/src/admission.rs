@@ -140,7 +140,7 @@ struct Book {
 
 /// The book of a listener.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct QuotaUsage {
     quotas: Quotas,
     book: Mutex<Book>,
 }
@@ -148,7 +148,7 @@ pub struct Ledger {
 /// A session's place. Dropped with it.
 #[derive(Debug)]
 pub struct Seat {
-    ledger: Arc<Ledger>,
+    quota_usage: Arc<QuotaUsage>,
     process: Option<Process>,
     uid: u32,
     /// Bytes that this side has made for the session and not given up, but for payload areas.
@@ -161,9 +161,9 @@ fn minute_now() -> u64 {
     now_ns() / MINUTE_NS
 }
 
-impl Ledger {
+impl QuotaUsage {
     /// Of a listener that has let in nobody yet.
-    pub fn new(quotas: &Quotas) -> Arc<Ledger> {
+    pub fn new(quotas: &Quotas) -> Arc<QuotaUsage> {
         let of_limit = |eighths: u64, most: u32| {
             let share = (descriptor_limit() / 8).saturating_mul(eighths);
             u32::try_from(share).unwrap_or(u32::MAX).clamp(16, most)
@@ -173,12 +173,12 @@ impl Ledger {
             sessions_per_user: quotas.sessions_per_user.or_else(|| Some(of_limit(3, 8192))),
             ..quotas.clone()
         };
-        Arc::new(Ledger { quotas, book: Mutex::default() })
+        Arc::new(QuotaUsage { quotas, book: Mutex::default() })
     }
 
     /// Sessions that one user may have at once, or one subject of certificates.
     pub fn sessions_per_user(quotas: &Quotas) -> u32 {
-        Ledger::new(quotas).quotas.sessions_per_user.unwrap_or(u32::MAX)
+        QuotaUsage::new(quotas).quotas.sessions_per_user.unwrap_or(u32::MAX)
     }
 
     /// Gives a client a place, if its process and its user may have one more.
@@ -215,7 +215,7 @@ impl Ledger {
             account.session_count += 1;
         }
         user.session_count += 1;
-        Ok(Seat { ledger: self.clone(), process, uid, held_len: 0, areas_len: 0 })
+        Ok(Seat { quota_usage: self.clone(), process, uid, held_len: 0, areas_len: 0 })
     }
 }
 
@@ -277,7 +277,7 @@ impl Seat {
     fn end(&mut self, session_count: u32, areas_len: u64, kept_len: u64) {
         let minute = minute_now();
         self.areas_len -= areas_len;
-        for account in self.ledger.book.lock().accounts(self.process, self.uid) {
+        for account in self.quota_usage.book.lock().accounts(self.process, self.uid) {
             account.areas_len = account.areas_len.saturating_sub(areas_len);
             account.session_count = account.session_count.saturating_sub(session_count);
             account.add_ended(minute, kept_len);
@@ -288,8 +288,8 @@ impl Seat {
 impl AreaAllowance for Seat {
     /// Counts a payload area that is to be made, if the process and its user may have one more. Locks the book.
     fn reserve(&mut self, len: usize) -> bool {
-        let (quotas, minute, len) = (&self.ledger.quotas, minute_now(), len as u64);
-        let mut book = self.ledger.book.lock();
+        let (quotas, minute, len) = (&self.quota_usage.quotas, minute_now(), len as u64);
+        let mut book = self.quota_usage.book.lock();
         let of_process = self.process.and_then(|process| book.processes.get_mut(&process));
         if of_process.is_some_and(|account| !account.has_room(minute, len, quotas.ended_memory_per_process)) {
             return false;
@@ -327,8 +327,8 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
-    fn ledger(process: u32, user: u32, ended: u64) -> Arc<Ledger> {
-        Ledger::new(&Quotas {
+    fn quota_usage(process: u32, user: u32, ended: u64) -> Arc<QuotaUsage> {
+        QuotaUsage::new(&Quotas {
             sessions_per_process: Some(process),
             sessions_per_user: Some(user),
             ended_memory_per_process: ended,
@@ -349,38 +349,38 @@ mod tests {
 
     #[test]
     fn each_process_and_each_user_has_its_share_and_no_more() {
-        let ledger = ledger(2, 3, 1 << 30);
-        let first = [1, 1, 2].map(|pid| ledger.admit_at(process(pid), 7, 0).unwrap());
-        assert_eq!(setting(ledger.admit_at(process(1), 8, 0)), "sessions_per_process");
-        assert_eq!(setting(ledger.admit_at(process(3), 7, 0)), "sessions_per_user");
-        assert_eq!(setting(ledger.admit_at(None, 7, 0)), "sessions_per_user");
+        let quota_usage = quota_usage(2, 3, 1 << 30);
+        let first = [1, 1, 2].map(|pid| quota_usage.admit_at(process(pid), 7, 0).unwrap());
+        assert_eq!(setting(quota_usage.admit_at(process(1), 8, 0)), "sessions_per_process");
+        assert_eq!(setting(quota_usage.admit_at(process(3), 7, 0)), "sessions_per_user");
+        assert_eq!(setting(quota_usage.admit_at(None, 7, 0)), "sessions_per_user");
         // Others are not concerned, and nothing is left of what was refused.
-        let _other = ledger.admit_at(process(4), 8, 0).unwrap();
+        let _other = quota_usage.admit_at(process(4), 8, 0).unwrap();
         drop(first);
-        let _again = [1, 1, 2].map(|pid| ledger.admit_at(process(pid), 7, 0).unwrap());
+        let _again = [1, 1, 2].map(|pid| quota_usage.admit_at(process(pid), 7, 0).unwrap());
     }
 
     #[test]
     fn what_ended_counts_for_ten_minutes() {
-        let ledger = ledger(10, 10, 1000);
+        let quota_usage = quota_usage(10, 10, 1000);
         let minute = minute_now();
         let leave = |pid| {
-            let mut seat = ledger.admit_at(process(pid), 7, minute).unwrap();
+            let mut seat = quota_usage.admit_at(process(pid), 7, minute).unwrap();
             seat.made(1000);
         };
         leave(1);
-        assert_eq!(setting(ledger.admit_at(process(1), 7, minute)), "ended_memory_per_process");
+        assert_eq!(setting(quota_usage.admit_at(process(1), 7, minute)), "ended_memory_per_process");
         leave(2);
-        assert_eq!(setting(ledger.admit_at(process(3), 7, minute)), "ended_memory_per_user");
-        ledger.admit_at(process(1), 8, minute + 8).unwrap_err();
-        ledger.admit_at(process(1), 8, minute + 12).unwrap();
-        ledger.admit_at(process(3), 7, minute + 12).unwrap();
+        assert_eq!(setting(quota_usage.admit_at(process(3), 7, minute)), "ended_memory_per_user");
+        quota_usage.admit_at(process(1), 8, minute + 8).unwrap_err();
+        quota_usage.admit_at(process(1), 8, minute + 12).unwrap();
+        quota_usage.admit_at(process(3), 7, minute + 12).unwrap();
     }
 
     #[test]
     fn areas_had_and_given_up_take_half_and_keep_no_session_out() {
-        let ledger = ledger(10, 10, 1000);
-        let seat = |pid| ledger.admit_at(process(pid), 7, minute_now()).unwrap();
+        let quota_usage = quota_usage(10, 10, 1000);
+        let seat = |pid| quota_usage.admit_at(process(pid), 7, minute_now()).unwrap();
         let mut seats = [seat(1), seat(1), seat(2)];
         assert!(seats[0].reserve(250) && seats[1].reserve(250));
         assert!(!seats[0].reserve(1), "half of the process's is spent by areas that are in use");
@@ -398,10 +398,10 @@ mod tests {
 
     #[test]
     fn who_comes_and_goes_is_forgotten() {
-        let ledger = ledger(10, 10, 1000);
+        let quota_usage = quota_usage(10, 10, 1000);
         for pid in 0..3 * ACCOUNT_COUNT_MAX as i32 {
-            drop(ledger.admit_at(process(pid), 7, 0).unwrap());
+            drop(quota_usage.admit_at(process(pid), 7, 0).unwrap());
         }
-        assert!(ledger.book.lock().processes.len() <= ACCOUNT_COUNT_MAX + 1);
+        assert!(quota_usage.book.lock().processes.len() <= ACCOUNT_COUNT_MAX + 1);
     }
 }

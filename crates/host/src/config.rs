@@ -10,7 +10,7 @@ use tollfree_rendezvous::PeerPolicy;
 use tollfree_session::Limits;
 
 use crate::admission::{Quotas, Refusals};
-use crate::introduction::Purpose;
+use crate::registration::Purpose;
 use crate::tokens::Tokens;
 
 /// Settings of one side of a session. The defaults suit most; each is measured in the bench.
@@ -18,7 +18,7 @@ use crate::tokens::Tokens;
 pub struct Config {
     /// How waiting is done.
     pub wait: WaitPolicy,
-    /// The threads that wait have nothing else to do: a blocking client's, a pinned worker's. One `poll` may then spin
+    /// The threads that wait have nothing else to do: a blocking client's, a pinned backend connection's. One `poll` may then spin
     /// for up to 20 µs instead of 0.2, which spares the runtime's turns but keeps its other tasks waiting.
     pub dedicated: bool,
     /// Who may be at the other end.
@@ -46,15 +46,15 @@ pub struct Config {
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
-    /// A server: it is a shepherd, and lets in those that attach or call by way of it, and no others.
-    pub is_shepherd: bool,
-    /// A client: the target that it calls by way of the shepherd that it connects to.
+    /// A server: it is a gateway, and lets in those that attach or call by way of it, and no others.
+    pub is_gateway: bool,
+    /// A client: the target that it calls by way of the gateway that it connects to.
     pub via: Option<Arc<str>>,
-    /// The name of the pool that this process is a member of, where messages may be ropes of it
-    /// ([`Outgoing::rope`](crate::Outgoing::rope)). They may only if the peer names the same one.
+    /// The name of the pool that this process is a member of, where messages may be segmented messages of it
+    /// ([`OutgoingMessage::segmented`](crate::OutgoingMessage::segmented)). They may only if the peer names the same one.
     pub pool: Option<[u8; POOL_ID_LEN]>,
-    /// A shepherd, and a server that attaches to one: messages to the server may be ropes of a pool that it joins later on, when the
-    /// shepherd has named it.
+    /// A gateway, and a server that attaches to one: messages to the server may be segmented messages of a pool that it joins later on, when the
+    /// gateway has named it.
     pub lending: bool,
 }
 
@@ -75,7 +75,7 @@ impl Default for Config {
             refusals: Refusals::default(),
             tokens: None,
             load: false,
-            is_shepherd: false,
+            is_gateway: false,
             via: None,
             pool: None,
             lending: false,

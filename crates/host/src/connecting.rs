@@ -12,11 +12,11 @@ use zerocopy::IntoBytes;
 use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::inbox::Inbox;
-use crate::introduction::Purpose;
 use crate::mail::{Mail, Step};
 use crate::messages::{
     Attached, Own, Peer, attach, check_answer, check_user, offer, put_token, region_of, token_of, watch,
 };
+use crate::registration::Purpose;
 use crate::tokens::Ticket;
 
 /// A handshake of the side that connects, on a connected socket.

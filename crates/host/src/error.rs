@@ -109,14 +109,14 @@ pub enum HandshakeError {
     /// The server has not answered the token.
     #[error("the server has not answered the token that it was shown")]
     NoAnswer,
-    /// The client wants a shepherd.
+    /// The client wants a gateway.
     #[error(
-        "no shepherd listens at this socket, but a server; give Server::attach and Channel::via that of a shepherd"
+        "no gateway listens at this socket, but a server; give Server::attach and Channel::via that of a gateway"
     )]
-    NoShepherd,
+    NoGateway,
     /// The client wants a server.
-    #[error("a shepherd listens at this socket; reach it by Server::attach, or by Channel::via")]
-    Shepherd,
+    #[error("a gateway listens at this socket; reach it by Server::attach, or by Channel::via")]
+    Gateway,
     /// The peer declined.
     #[error("the server refused: {text}")]
     Refused {
@@ -152,8 +152,8 @@ impl HandshakeError {
             HandshakeError::Certificates(_) => errors::HANDSHAKE_CERTIFICATES,
             HandshakeError::NoCertificate => errors::HANDSHAKE_NO_CERTIFICATE,
             HandshakeError::NoAnswer => errors::HANDSHAKE_NO_ANSWER,
-            HandshakeError::NoShepherd => errors::HANDSHAKE_NO_SHEPHERD,
-            HandshakeError::Shepherd => errors::HANDSHAKE_SHEPHERD,
+            HandshakeError::NoGateway => errors::HANDSHAKE_NO_GATEWAY,
+            HandshakeError::Gateway => errors::HANDSHAKE_GATEWAY,
             HandshakeError::Refused { .. } => errors::HANDSHAKE_REFUSED,
         }
     }

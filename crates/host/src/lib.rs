@@ -12,8 +12,8 @@
 //! server   accept ─► check client's user ─► ?HELLO + fd ─► check, map ─► !WELCOME + fd ─► attached
 //!                              └────────────────┴─────────────┴─► !REFUSAL with reason and text
 //! ```
-//! At a shepherd ATTACH or VIA stands for HELLO, with an introduction behind it. The process that says ATTACH is the session's
-//! server, and the shepherd its client; all else is as above.
+//! At a gateway ATTACH or VIA stands for HELLO, with a registration behind it. The process that says ATTACH is the session's
+//! server, and the gateway its client; all else is as above.
 //!
 //! # Trust
 //! Every number of a message is checked against limits before it is used; descriptors are checked by the region.
@@ -31,27 +31,27 @@ mod cpu_quota;
 mod ends;
 mod error;
 mod inbox;
-mod introduction;
 mod mail;
 mod messages;
+mod pending_handshakes;
+mod registration;
 mod session_socket;
-mod silent;
 mod surroundings;
 mod tokens;
 
 pub use accepting::Accepting;
-pub use admission::{Ledger, Quotas, Refusals, Seat};
+pub use admission::{QuotaUsage, Quotas, Refusals, Seat};
 pub use config::Config;
 pub use connect_error::{ConnectError, ConnectErrorKind, DIAL_PAUSE, STARTING, patience};
 pub use connecting::Connecting;
 pub use ends::Ends;
 pub use error::HandshakeError;
-pub use introduction::{Introduction, Purpose, body_len};
 pub use mail::Step;
 pub use messages::{
     Attached, Own, Peer, PeerPool, attach, check_answer, check_memory, check_request, offer, refusal, welcome,
 };
+pub use pending_handshakes::PendingHandshakes;
+pub use registration::{Purpose, Registration, body_len};
 pub use session_socket::{OnSocket, SessionSocket, SocketEvent, log_report};
-pub use silent::Silent;
 pub use surroundings::Here;
 pub use tokens::{Ticket, Token, TokenError, Tokens};

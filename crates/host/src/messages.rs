@@ -19,8 +19,8 @@ use crate::admission::Seat;
 use crate::config::Config;
 use crate::ends::Ends;
 use crate::error::HandshakeError;
-use crate::introduction::Purpose;
 use crate::mail::{Mail, Step};
+use crate::registration::Purpose;
 use crate::tokens::{Ticket, Token, TokenError};
 
 /// What a peer says about pools, compared with this side's own.
@@ -30,7 +30,7 @@ pub enum PeerPool {
     None,
     /// The two are members of different pools.
     Other,
-    /// They are members of the same: messages may be ropes.
+    /// They are members of the same: messages may be segmented messages.
     Same,
 }
 
@@ -114,7 +114,7 @@ impl Attached {
         let mut own = self.own.region;
         // The peer has mapped it by now; the mapping stays without a descriptor.
         own.take_fd();
-        // The shepherd asks, for it is the client; the process that has attached goes by it.
+        // The gateway asks, for it is the client; the process that has attached goes by it.
         let hints = match (&self.purpose, self.role) {
             (Purpose::Attach(_), Role::Client) => WaitHints::Given,
             (Purpose::Attach(_), Role::Server) if !over_stream => WaitHints::Taken,
@@ -123,10 +123,10 @@ impl Attached {
         Setup {
             role: self.role,
             policy: config.wait,
-            gathers: config.is_shepherd && config.wait != WaitPolicy::LowLatency,
+            gathers: config.is_gateway && config.wait != WaitPolicy::LowLatency,
             limits: config.limits,
             peer_limits: self.peer_limits,
-            ropes: self.lends || self.peer_pool == PeerPool::Same,
+            segmented_messages: self.lends || self.peer_pool == PeerPool::Same,
             own: Arc::new(own),
             own_ring: self.own.ring,
             peer: Arc::new(self.peer),
@@ -230,7 +230,7 @@ impl Own {
         let load = if config.load { feature::LOAD } else { 0 };
         let pool = if config.pool.is_some() { feature::POOL } else { 0 };
         let doorbell = if self.doorbell.is_some() { feature::DOORBELL } else { 0 };
-        // Only a shepherd lends, to processes that attach.
+        // Only a gateway lends, to processes that attach.
         let lends = config.lending && matches!(purpose, Purpose::Attach(_));
         let lending = if lends { feature::LENDING } else { 0 };
         load | pool | doorbell | lending
@@ -266,10 +266,10 @@ fn check_versions(hello: &Hello) -> Result<(), HandshakeError> {
 
 /// Whether a client may ask this here.
 fn check_kind(asked: u32, config: &Config) -> Result<(), HandshakeError> {
-    match (asked, config.is_shepherd) {
+    match (asked, config.is_gateway) {
         (kind::HELLO, false) | (kind::ATTACH | kind::VIA, true) => Ok(()),
-        (kind::HELLO, true) => Err(HandshakeError::Shepherd),
-        (kind::ATTACH | kind::VIA, false) => Err(HandshakeError::NoShepherd),
+        (kind::HELLO, true) => Err(HandshakeError::Gateway),
+        (kind::ATTACH | kind::VIA, false) => Err(HandshakeError::NoGateway),
         _ => Err(ANOTHER_KIND),
     }
 }

@@ -9,7 +9,7 @@ use tollfree_os::fd::{AsFd, BorrowedFd};
 use tollfree_os::rustix;
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
-use tollfree_rendezvous::{PeerDoorbell, Seldom};
+use tollfree_rendezvous::{PeerDoorbell, RateLimitedLog};
 use tollfree_session::{Closed, Violation};
 
 use crate::counts;
@@ -25,12 +25,12 @@ const DOORBELL_COUNT_MAX: usize = 4096;
 const DOORBELL_READ_COUNT_MAX: usize = 8;
 
 /// What a peer does that is logged.
-static VIOLATED: Seldom = Seldom::new();
-static NO_AREA: Seldom = Seldom::new();
-static NOT_MADE: Seldom = Seldom::new();
-static NO_DOORBELL: Seldom = Seldom::new();
-static NO_DESCRIPTOR: Seldom = Seldom::new();
-static NOT_HEARD: Seldom = Seldom::new();
+static VIOLATED: RateLimitedLog = RateLimitedLog::new();
+static NO_AREA: RateLimitedLog = RateLimitedLog::new();
+static NOT_MADE: RateLimitedLog = RateLimitedLog::new();
+static NO_DOORBELL: RateLimitedLog = RateLimitedLog::new();
+static NO_DESCRIPTOR: RateLimitedLog = RateLimitedLog::new();
+static NOT_HEARD: RateLimitedLog = RateLimitedLog::new();
 
 /// What was heard on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use crate::write::{Writer, string};
 use crate::{LONGEST_DURATION, NANOS, TIMES, WriteError};
 use std::fmt::Write;
-use tollfree_layout::linear::MAX_OBJECT_LEN;
+use tollfree_layout::flat::MAX_OBJECT_LEN;
 use tollfree_layout::table::Kind;
 use tollfree_processor::{Arena, Limits, Record, Value};
 

@@ -1,7 +1,7 @@
 //! Named places on a call's way at which a test has its own process killed; nothing in any other build.
 //!
 //! A part that shares memory, or a socket, with another process calls [`here`] at each step after which it could die. In a
-//! build without the feature `armed` that is an empty function. With it (only the tests of `transport` and `shepherd` ask for it) a
+//! build without the feature `armed` that is an empty function. With it (only the tests of `transport` and `gateway` ask for it) a
 //! process can `arm` one point for itself, and is gone by SIGKILL when it gets there for the n-th time: no destructor, no
 //! flush, no word to the peer. `crates/transport/tests/suite/kill_points.rs` does so at every point of [`Point::ALL`], on each
 //! side that can get there, and fails for a point that was never reached.
@@ -118,9 +118,9 @@ points! {
     CreditTaken: Both,
     /// Another frame that a session owes (CANCEL, DRAIN, an area's answer) is staged.
     NoticeStaged: Both,
-    // Ropes.
-    /// Hold was taken of a rope's parts, and its sender not told.
-    RopeTaken: Both,
+    // SegmentedMessages.
+    /// Hold was taken of a segmented message's parts, and its sender not told.
+    SegmentedTaken: Both,
     // Payload areas.
     /// A payload area is made, and its descriptor not sent.
     AreaMade: Both,

@@ -15,7 +15,7 @@
 //! `waiting` (u32, see [`Waiting`]): whether the creator sleeps and what it sleeps for. `cpu` (u32): the processor
 //! its waiting thread last ran on, [`CPU_UNKNOWN`] when it doesn't say.
 //! `load` (u32): how busy the creator is as a whole, see [`load_word`]; only where the feature LOAD is in force.
-//! `asked` (u64, see [`Asked`]): how a shepherd asks the process that it calls to wait.
+//! `asked` (u64, see [`Asked`]): how a gateway asks the process that it calls to wait.
 //! Each field lies in a line of its own with whatever is read together with it.
 
 use crate::limits::{ASKED_SPIN_US_MAX, PAGE_LEN};
@@ -52,7 +52,7 @@ pub fn load_of_word(word: u32) -> Option<u32> {
 /// 63            32 31          12 11      4 3     0
 /// | poll_load      | spin_us      | look   | mode |
 /// ```
-/// A shepherd's, for the process that has attached: how that is to wait. 0, as in a fresh region, asks for nothing. Numbers that mean
+/// A gateway's, for the process that has attached: how that is to wait. 0, as in a fresh region, asks for nothing. Numbers that mean
 /// nothing ask for nothing either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Asked {

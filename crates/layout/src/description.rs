@@ -1,4 +1,4 @@
-//! What a process says of a method's types when its shepherd asks (`/tollfree.Objects/Describe`; `spec/wire.md`, section 24).
+//! What a process says of a method's types when its gateway asks (`/tollfree.Objects/Describe`; `spec/wire.md`, section 24).
 //!
 //! ```text
 //! offset 0             4           8             12        13      14

@@ -53,14 +53,14 @@ pub mod flags {
     pub const HAS_DEADLINE: u8 = 0x20;
     /// Cancelled before any part of the call was looked at: safe to send again elsewhere.
     pub const REFUSED: u8 = 0x40;
-    /// With MESSAGE, where REFUSED has no meaning: the message is a linear object ([`linear`](crate::linear)), on its first
-    /// chunk; with ROPE, one that lies in the pool. For a server that takes such, and in its answer ([`OBJECTS`](super::control::OBJECTS)).
+    /// With MESSAGE, where REFUSED has no meaning: the message is a flat message ([`linear`](crate::linear)), on its first
+    /// chunk; with SEGMENTED, one that lies in the pool. For a server that takes such, and in its answer ([`OBJECTS`](super::control::OBJECTS)).
     pub const OBJECT: u8 = 0x40;
     /// All bits that version 1 knows without features.
     pub const KNOWN: u8 = 0x7f;
-    /// The message is a rope: parts of it lie in the pool that both sides are members of (on its first chunk). With the
+    /// The message is a segmented message: parts of it lie in the pool that both sides are members of (on its first chunk). With the
     /// feature POOL.
-    pub const ROPE: u8 = 0x80;
+    pub const SEGMENTED: u8 = 0x80;
 }
 
 /// Values of `code` in a CONTROL frame.
@@ -75,13 +75,13 @@ pub mod control {
     pub const AREA_DROP: u16 = 4;
     /// The session ends; the headers block holds the reason as UTF-8 text.
     pub const CLOSE: u16 = 5;
-    /// With the feature POOL: `chunk_len` ropes from the number `stream` on need not be kept any longer.
-    pub const ROPES_TAKEN: u16 = 6;
-    /// With the feature POOL: the bytes of all refs of the rope `stream` are wanted inline; `chunk_len` is how many.
-    pub const ROPE_WANTED: u16 = 7;
-    /// With the feature POOL: the next `chunk_len` of the bytes wanted of the rope `stream` follow the head; 0: no more come.
-    pub const ROPE_BYTES: u16 = 8;
-    /// From a server: messages of the method `chunk_len` are taken as linear objects, and calls with such are answered so, where
+    /// With the feature POOL: `chunk_len` segmented messages from the number `stream` on need not be kept any longer.
+    pub const SEGMENTED_TAKEN: u16 = 6;
+    /// With the feature POOL: the bytes of all refs of the segmented message `stream` are wanted inline; `chunk_len` is how many.
+    pub const SEGMENTED_WANTED: u16 = 7;
+    /// With the feature POOL: the next `chunk_len` of the bytes wanted of the segmented message `stream` follow the head; 0: no more come.
+    pub const SEGMENTED_BYTES: u16 = 8;
+    /// From a server: messages of the method `chunk_len` are taken as flat messages, and calls with such are answered so, where
     /// `stream` is the fingerprint of the method's types.
     pub const OBJECTS: u16 = 9;
 }

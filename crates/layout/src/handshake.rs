@@ -4,7 +4,7 @@
 //! with one of kind [`kind::WELCOME`] and its region, or [`kind::REFUSAL`] and no descriptor. Both have a fixed
 //! length, so that a message of any version can be read whole before it is understood.
 //!
-//! At the socket of a shepherd the first message is an [`kind::ATTACH`] or a [`kind::VIA`]: a HELLO with an introduction of
+//! At the socket of a gateway the first message is an [`kind::ATTACH`] or a [`kind::VIA`]: a HELLO with a registration of
 //! [`Hello::body_len`] bytes behind it.
 //!
 //! # Layout
@@ -19,12 +19,12 @@
 //!  256 | tcp_server (16)         | ports                   | reserved             |  288
 //! ```
 //!
-//! An introduction behind ATTACH is an [`AttachHead`], the name of the group, and the services' names, each after a byte that
+//! A registration behind ATTACH is an [`AttachHead`], the name of the group, and the services' names, each after a byte that
 //! says its length. Behind VIA it is the target.
 //!
 //! ```text
 //! offset 0                        16           20           22              24
-//!      | process                  | worker     | group_len  | service_count | group | services
+//!      | process                  | connection | group_len  | service_count | group | services
 //! ```
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -48,7 +48,7 @@ pub const FEATURES: u64 =
 pub const TOKEN_LEN: usize = 16;
 /// Length of an IP address in a message.
 pub const TCP_ADDRESS_LEN: usize = 16;
-/// Length of what the workers of one server have in common.
+/// Length of what the backend connections of one server have in common.
 pub const PROCESS_ID_LEN: usize = 16;
 
 /// Bits of [`Hello::features`].
@@ -62,7 +62,7 @@ pub mod feature {
     pub const UPGRADE: u64 = 0x4;
     /// Each side gives the other a doorbell that is rung by reading, as its first word after the handshake.
     pub const DOORBELL: u64 = 0x8;
-    /// The client, a shepherd, may ask the server to join a pool of the shepherd's; what it sends may be a rope of that one then.
+    /// The client, a gateway, may ask the server to join a pool of the gateway's; what it sends may be a segmented message of that one then.
     pub const LENDING: u64 = 0x10;
 }
 
@@ -74,9 +74,9 @@ pub mod kind {
     pub const WELCOME: u32 = 2;
     /// The server declines; `reason` and `text` say why.
     pub const REFUSAL: u32 = 3;
-    /// A process asks a shepherd for a session in which the shepherd is the client.
+    /// A process asks a gateway for a session in which the gateway is the client.
     pub const ATTACH: u32 = 4;
-    /// A client asks a shepherd for a session whose calls the shepherd makes elsewhere.
+    /// A client asks a gateway for a session whose calls the gateway makes elsewhere.
     pub const VIA: u32 = 5;
 }
 
@@ -136,7 +136,7 @@ pub struct Hello {
     pub reason: U32,
     /// Bytes of `text` in use.
     pub text_len: U32,
-    /// Bytes of the introduction that follows an ATTACH or a VIA. Otherwise zero; ignored.
+    /// Bytes of the registration that follows an ATTACH or a VIA. Otherwise zero; ignored.
     pub body_len: U32,
     /// UTF-8: the sender's name and version, or the refusal in words.
     pub text: [u8; HELLO_TEXT_MAX],
@@ -157,14 +157,14 @@ pub struct Hello {
     pub tail: [u8; 12],
 }
 
-/// How the introduction of a process that attaches begins.
+/// How the registration of a process that attaches begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AttachHead {
-    /// Random, and the same for all workers of one server.
+    /// Random, and the same for all backend connections of one server.
     pub process: [u8; PROCESS_ID_LEN],
-    /// The worker's number within its server, from 0.
-    pub worker: U32,
+    /// The backend connection's number within its server, from 0.
+    pub backend_connection: U32,
     /// Length of the group's name.
     pub group_len: U16,
     /// How many names of services follow it.

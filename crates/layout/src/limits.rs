@@ -27,15 +27,15 @@ pub const AREA_CHUNK_SHARE: usize = 4;
 pub const HELLO_LEN: usize = 288;
 /// Longest text (agent, refusal) inside a handshake message.
 pub const HELLO_TEXT_MAX: usize = 120;
-/// Longest introduction at a shepherd.
-pub const INTRODUCTION_LEN_MAX: usize = 8 * 1024;
+/// Longest registration at a gateway.
+pub const REGISTRATION_LEN_MAX: usize = 8 * 1024;
 /// Longest name of a group.
 pub const GROUP_LEN_MAX: usize = 64;
 /// Longest name of a service that attaches.
 pub const SERVICE_LEN_MAX: usize = 255;
 /// Services of one process that attaches.
 pub const SERVICE_COUNT_MAX: usize = 256;
-/// Longest target of calls via a shepherd.
+/// Longest target of calls via a gateway.
 pub const TARGET_LEN_MAX: usize = 1024;
 
 /// Longest block of metadata (headers or trailers, as packed) unless configured lower.
@@ -50,7 +50,7 @@ pub const METHOD_PATHS_LEN_MAX: usize = 256 * 1024;
 pub const MESSAGE_LEN_MAX: usize = u32::MAX as usize;
 /// What gRPC receives unless told otherwise.
 pub const MESSAGE_LEN_DEFAULT: usize = 4 * 1024 * 1024;
-/// Longest message that travels as a linear object; a longer one is encoded.
+/// Longest message that travels as a flat message; a longer one is encoded.
 pub const OBJECT_LEN_MAX: usize = 4 * 1024 * 1024;
 
 /// Concurrent calls of one session unless configured otherwise.
@@ -66,12 +66,12 @@ pub const WINDOW_RESERVE: u64 = 16 * 1024 * 1024;
 /// What every chunk costs in credit beside its bytes, so that empty messages are not free.
 pub const CHUNK_CHARGE: u64 = 64;
 
-/// Refs in one rope.
-pub const ROPE_REF_COUNT_MAX: usize = 1024;
-/// Ropes that a sender keeps for a peer that has not taken them, unless it says so earlier; further messages go inline.
-pub const ROPE_COUNT_MAX: usize = 1024;
+/// Refs in one segmented message.
+pub const SEGMENTED_REF_COUNT_MAX: usize = 1024;
+/// SegmentedMessages that a sender keeps for a peer that has not taken them, unless it says so earlier; further messages go inline.
+pub const SEGMENTED_COUNT_MAX: usize = 1024;
 
-/// The longest that a shepherd can ask a process to look before it sleeps, in microseconds.
+/// The longest that a gateway can ask a process to look before it sleeps, in microseconds.
 pub const ASKED_SPIN_US_MAX: u32 = 1_000_000;
 /// How long a process looks that is asked to, where it is not said for how long, in microseconds.
 pub const ASKED_LOOK_US: u32 = 10_000;

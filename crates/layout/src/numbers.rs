@@ -38,8 +38,8 @@ number! {
     AreaIdx(u32)
 }
 number! {
-    /// A rope of one direction of a session, in the order of their first chunks. Both sides count up from 0.
-    RopeIdx(u64)
+    /// A segmented message of one direction of a session, in the order of their first chunks. Both sides count up from 0.
+    SegmentedIdx(u64)
 }
 number! {
     /// A member of a pool. Chosen at random by the coordinator, never 0, and not used again in a pool's life.

@@ -1,7 +1,7 @@
 //! The table: a schema compiled to an immutable, position-independent, versioned blob.
 //!
 //! It is the Type half of Cerebros' split schema (Cerebros 4.3): one for all messages of a type, shared by
-//! every engine that decodes, encodes, verifies or reads linear objects. `spec/table.md` is the normative
+//! every engine that decodes, encodes, verifies or reads flat messages. `spec/table.md` is the normative
 //! text; this module holds its numbers, its rows, and the loader that checks a blob from outside.
 //!
 //! # Layout

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use tollfree_layout::StreamId;
-use tollfree_session::{Chunk, Emission, Ending, GRPC_PREFIX_LEN, Outgoing};
+use tollfree_session::{Chunk, Ending, GRPC_PREFIX_LEN, Outgoing, OutgoingMessage};
 
 use crate::{CallError, Message};
 
@@ -74,8 +74,8 @@ impl Call {
     }
 
     /// The same, with what is said first.
-    pub(crate) fn beginning(&mut self) -> Option<(&Opening, &mut Emission)> {
-        self.opening.as_ref().map(|opening| (opening, self.outbox.emission()))
+    pub(crate) fn beginning(&mut self) -> Option<(&Opening, &mut Outgoing)> {
+        self.opening.as_ref().map(|opening| (opening, self.outbox.outgoing()))
     }
 
     pub(crate) fn opened(&mut self, id: StreamId) {
@@ -110,8 +110,8 @@ impl Call {
     }
 
     /// What is to be said next; empty when there is nothing. What was not said of it stays.
-    pub(crate) fn emission(&mut self) -> &mut Emission {
-        self.outbox.emission()
+    pub(crate) fn next_outgoing(&mut self) -> &mut Outgoing {
+        self.outbox.outgoing()
     }
 
     /// All is said: whether the application waits for that.
@@ -136,10 +136,10 @@ struct Outbox {
     headers: Option<Bytes>,
     /// Headers have been said, or are to be.
     has_headers: bool,
-    messages: VecDeque<Outgoing>,
+    messages: VecDeque<OutgoingMessage>,
     ending: Option<Ending>,
     /// What is being said.
-    emission: Emission,
+    outgoing: Outgoing,
     /// Nothing more may be said.
     has_ended: bool,
     /// The application is to be told when all is said.
@@ -166,7 +166,7 @@ impl Outbox {
             // Messages follow headers, be they empty.
             self.say_headers(Bytes::new())?;
         }
-        self.messages.push_back(Outgoing::new(message.bytes, message.compressed));
+        self.messages.push_back(OutgoingMessage::new(message.bytes, message.compressed));
         self.owes_word = true;
         Ok(())
     }
@@ -177,15 +177,15 @@ impl Outbox {
         Ok(())
     }
 
-    fn emission(&mut self) -> &mut Emission {
-        if self.emission.is_empty() {
-            self.emission.headers = self.headers.take();
-            self.emission.message = self.messages.pop_front();
+    fn outgoing(&mut self) -> &mut Outgoing {
+        if self.outgoing.is_empty() {
+            self.outgoing.headers = self.headers.take();
+            self.outgoing.message = self.messages.pop_front();
             if self.messages.is_empty() {
-                self.emission.ending = self.ending.take();
+                self.outgoing.ending = self.ending.take();
             }
         }
-        &mut self.emission
+        &mut self.outgoing
     }
 
     fn has_said_all(&mut self) -> bool {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn chunk(bytes: &[u8], first: bool, last: bool, batch_count: u32) -> Chunk {
-        Chunk { bytes: bytes.into(), first, last, batch_count, rope: None }
+        Chunk { bytes: bytes.into(), first, last, batch_count, segmented: None }
     }
 
     fn taken(call: &mut Call, chunk: Chunk) -> Result<Vec<(Vec<u8>, bool)>, Refused> {
@@ -302,9 +302,9 @@ mod tests {
         call.say_headers(Bytes::new()).unwrap();
         call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
         call.end(Ending::Trailers { code: 0, block: Bytes::new() }).unwrap();
-        let emission = std::mem::take(call.emission());
-        assert!(emission.headers.is_some() && emission.message.is_some() && emission.ending.is_some());
-        assert!(call.emission().is_empty());
+        let outgoing = std::mem::take(call.next_outgoing());
+        assert!(outgoing.headers.is_some() && outgoing.message.is_some() && outgoing.ending.is_some());
+        assert!(call.next_outgoing().is_empty());
         assert_eq!(call.say(Message::from(Bytes::new())), Err(CallError::Ended));
     }
 
@@ -313,12 +313,12 @@ mod tests {
         let mut call = Call::incoming(StreamId(1), 4);
         call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
         assert_eq!(call.say_headers(Bytes::new()), Err(CallError::HeadersSaid));
-        let emission = std::mem::take(call.emission());
-        assert_eq!(emission.headers, Some(Bytes::new()));
-        assert!(emission.message.is_some());
+        let outgoing = std::mem::take(call.next_outgoing());
+        assert_eq!(outgoing.headers, Some(Bytes::new()));
+        assert!(outgoing.message.is_some());
         let mut alone = Call::incoming(StreamId(1), 4);
         alone.end(Ending::Trailers { code: 5, block: Bytes::new() }).unwrap();
-        assert!(alone.emission().headers.is_none(), "a status alone");
+        assert!(alone.next_outgoing().headers.is_none(), "a status alone");
         assert_eq!(alone.say_headers(Bytes::new()), Err(CallError::Ended));
     }
 }

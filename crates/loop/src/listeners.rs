@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use tollfree_host::{Ledger, Quotas, Silent};
+use tollfree_host::{PendingHandshakes, QuotaUsage, Quotas};
 use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
 use tollfree_rendezvous::{Address, BindError, Rendezvous};
 
@@ -15,8 +15,8 @@ use crate::{ListenerId, SessionId};
 #[derive(Debug)]
 struct Listening {
     rendezvous: Rendezvous,
-    ledger: Arc<Ledger>,
-    silent: Silent<SessionId>,
+    quota_usage: Arc<QuotaUsage>,
+    silent: PendingHandshakes<SessionId>,
     /// The last attempt to accept has failed, and the application knows.
     fails: bool,
 }
@@ -25,7 +25,7 @@ struct Listening {
 #[derive(Debug)]
 pub(crate) enum Accepted {
     /// A client has come, and is counted there.
-    Client(UnixStream, Arc<Ledger>),
+    Client(UnixStream, Arc<QuotaUsage>),
     Nobody,
     /// Out of descriptors or memory, most likely. The application is to be told, where it does not know.
     Failed(Option<io::Error>),
@@ -48,8 +48,8 @@ impl Listeners {
         rendezvous.listener().set_nonblocking(true).map_err(io)?;
         let idx = self.0.len() as u32;
         poller.watch_reads(rendezvous.listener(), Source::Listener(idx)).map_err(io)?;
-        let (ledger, silent) = (Ledger::new(quotas), Silent::default());
-        self.0.push(Some(Listening { rendezvous, ledger, silent, fails: false }));
+        let (quota_usage, silent) = (QuotaUsage::new(quotas), PendingHandshakes::default());
+        self.0.push(Some(Listening { rendezvous, quota_usage, silent, fails: false }));
         Ok(ListenerId(idx))
     }
 
@@ -76,7 +76,7 @@ impl Listeners {
         match accepted {
             Ok((socket, _)) => {
                 listening.fails = false;
-                Accepted::Client(socket, listening.ledger.clone())
+                Accepted::Client(socket, listening.quota_usage.clone())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::Nobody,
             Err(error) => Accepted::Failed((!std::mem::replace(&mut listening.fails, true)).then_some(error)),

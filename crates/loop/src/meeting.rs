@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollfree_host::{
     Accepting, Attached, Config, ConnectError, ConnectErrorKind, Connecting, DIAL_PAUSE, HandshakeError,
-    Ledger, Purpose, STARTING, Step, patience,
+    Purpose, QuotaUsage, STARTING, Step, patience,
 };
 use tollfree_os::rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_rendezvous::Address;
@@ -41,7 +41,7 @@ enum Side {
         is_connected: bool,
     },
     /// A client has come to a listener.
-    Accepts { listener: ListenerId, accepting: Accepting, ledger: Arc<Ledger> },
+    Accepts { listener: ListenerId, accepting: Accepting, quota_usage: Arc<QuotaUsage> },
 }
 
 /// See the module.
@@ -70,10 +70,10 @@ impl Meeting {
         socket: UnixStream,
         listener: ListenerId,
         accepting: Accepting,
-        ledger: Arc<Ledger>,
+        quota_usage: Arc<QuotaUsage>,
         until_ns: u64,
     ) -> Meeting {
-        Meeting { socket, side: Side::Accepts { listener, accepting, ledger }, until_ns, watched: None }
+        Meeting { socket, side: Side::Accepts { listener, accepting, quota_usage }, until_ns, watched: None }
     }
 
     pub(crate) fn socket(&self) -> &UnixStream {
@@ -121,7 +121,9 @@ impl Meeting {
                 };
                 connecting.step(&self.socket, config)?
             }
-            Side::Accepts { accepting, ledger, .. } => accepting.step(&self.socket, config, ledger)?,
+            Side::Accepts { accepting, quota_usage, .. } => {
+                accepting.step(&self.socket, config, quota_usage)?
+            }
         };
         Ok(match step {
             Step::Done(attached) => Met::Session(Box::new(attached)),

@@ -9,7 +9,7 @@ use tollfree_layout::StreamId;
 use tollfree_os::clock::now_ns;
 use tollfree_os::rustix;
 use tollfree_session::{
-    self as session, Closed, EmitError, End, Ending, Part, Progress, Role, Violation, Watched,
+    self as session, Closed, End, Ending, Part, Progress, Role, SendError, Violation, Watched,
 };
 
 use crate::call::{Call, Opening, Refused};
@@ -272,9 +272,9 @@ impl Session {
     fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
         let name = self.event_of(number);
         while self.calls.contains(number)
-            && let Some(arrival) = self.connection.session_mut().take(id)
+            && let Some(incoming) = self.connection.session_mut().take(id)
         {
-            let Part { headers, chunk, end, forgotten } = arrival.into_part();
+            let Part { headers, chunk, end, forgotten } = incoming.into_part();
             // A credit for what was read is to be sent.
             self.has_said = true;
             if let Some(metadata) = headers {
@@ -333,11 +333,11 @@ impl Session {
     /// Opens calls that wait, as far as possible.
     fn open(&mut self, events: &mut VecDeque<Event>) {
         while let Some((number, call)) = self.calls.first_to_open()
-            && let Some((opening, emission)) = call.beginning()
+            && let Some((opening, outgoing)) = call.beginning()
         {
             let Opening { path, deadline_ns } = opening;
             let opening = session::Opening { path, deadline_ns: *deadline_ns };
-            match self.connection.open(opening, emission) {
+            match self.connection.open(opening, outgoing) {
                 Ok(Ok(id)) => {
                     self.calls.opened(number, id);
                     if let Some(slot) = self.connection.session_mut().user_mut(id) {
@@ -383,16 +383,16 @@ impl Session {
         loop {
             let Some(call) = self.calls.get_mut(number) else { return Progress::Done };
             let Some(id) = call.id() else { return Progress::Done };
-            let emission = call.emission();
-            if emission.is_empty() {
+            let outgoing = call.next_outgoing();
+            if outgoing.is_empty() {
                 if call.has_said_all() {
                     events.push_back(Event::Sent { call: self.event_of(number) });
                 }
                 return Progress::Done;
             }
-            let ends = matches!(emission.ending, Some(Ending::Trailers { .. }));
+            let ends = matches!(outgoing.ending, Some(Ending::Trailers { .. }));
             self.has_said = true;
-            match self.connection.send(id, emission) {
+            match self.connection.send(id, outgoing) {
                 Ok(Progress::Done) if ends => {
                     // What a client may still say is for nobody.
                     self.connection.session_mut().settle(id);
@@ -403,7 +403,7 @@ impl Session {
                 Ok(Progress::Done) => {}
                 Ok(progress) => return progress,
                 // How it has ended comes to be read.
-                Err(EmitError::Ended) => return Progress::Done,
+                Err(SendError::Ended) => return Progress::Done,
                 Err(error) => {
                     self.fail(number, &error, events);
                     return Progress::Done;
@@ -413,10 +413,10 @@ impl Session {
     }
 
     /// What a call was to say can't be said.
-    fn fail(&mut self, number: u64, error: &EmitError, events: &mut VecDeque<Event>) {
+    fn fail(&mut self, number: u64, error: &SendError, events: &mut VecDeque<Event>) {
         let is_open = self.calls.get_mut(number).is_some_and(|call| call.id().is_some());
         self.cancel(number, crate::INTERNAL);
-        let is_over = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+        let is_over = matches!(error, SendError::Closed(_) | SendError::Draining);
         let code = if is_over { crate::UNAVAILABLE } else { crate::INTERNAL };
         // Of a call that was opened, the server may have seen something.
         let unprocessed = is_over && !is_open;

@@ -48,7 +48,7 @@ pub use sockets::tonic_uds;
 pub use sockets::{fd, tcp_fd, unix};
 pub use system::{linux, nix, rustix};
 
-/// This build has no sessions: neither over shared memory, nor with a shepherd of another host.
+/// This build has no sessions: neither over shared memory, nor with a gateway of another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsLinux;
 

@@ -27,13 +27,13 @@ use tollfree_rendezvous::{Address, socket};
 
 use crate::config::Config;
 use crate::coordinator::Coordinator;
-use crate::dealings::Dealings;
 use crate::error::JoinError;
-use crate::greet::{Entry, Known, greet};
+use crate::handshake::{Entry, Known, greet};
 use crate::inner::Inner;
 use crate::invitation::Invitation;
 use crate::link::{Came, Inbox, Link, post};
-use crate::register::RETURN_GRACE;
+use crate::member_protocol::MemberProtocol;
+use crate::membership::RETURN_GRACE;
 
 /// Messages taken in one go, before others are looked at.
 const MESSAGE_COUNT: usize = 64;
@@ -70,7 +70,7 @@ pub(crate) fn join(
         inbox: Inbox::new(),
         stalled: false,
         known: Known { pool: welcome.pool, member: welcome.member(), secret: welcome.secret },
-        dealings: Dealings::new(link),
+        member_protocol: MemberProtocol::new(link),
         _coordinator: coordinator,
         retry: RETRY_MIN,
         retry_at: None,
@@ -97,7 +97,7 @@ struct Agent {
     stalled: bool,
     /// What it comes back with.
     known: Known,
-    dealings: Dealings,
+    member_protocol: MemberProtocol,
     retry: Duration,
     /// When to look for a coordinator; never, while there is one.
     retry_at: Option<Instant>,
@@ -119,7 +119,7 @@ impl Agent {
             let Some(inner) = self.inner.upgrade() else { return };
             let may_have_grown = socket_ready || !dead.is_empty();
             for member in dead {
-                self.dealings.bury(&inner, member);
+                self.member_protocol.bury(&inner, member);
             }
             if socket_ready {
                 self.receive(&inner);
@@ -129,7 +129,7 @@ impl Agent {
                 self.rejoin(&inner);
             }
             if self.retry_at.is_some() && self.lost_at.elapsed() > FETCH_GRACE {
-                self.dealings.give_up_fetches(&inner);
+                self.member_protocol.give_up_fetches(&inner);
             }
             self.look_at = inner.wake_waiters(may_have_grown);
         }
@@ -139,10 +139,10 @@ impl Agent {
     fn wait(&mut self) -> (bool, Vec<MemberIdx>) {
         let bell = self.link.bell();
         let mut fds = vec![PollFd::from_borrowed_fd(bell, PollFlags::IN)];
-        let lives: Vec<_> = self.dealings.lives().collect();
+        let lives: Vec<_> = self.member_protocol.lives().collect();
         fds.extend(lives.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)));
         if let Some(socket) = &self.socket {
-            let is_quiet = self.dealings.is_quiet() || self.stalled;
+            let is_quiet = self.member_protocol.is_quiet() || self.stalled;
             let room = if is_quiet { PollFlags::empty() } else { PollFlags::OUT };
             fds.push(PollFd::new(socket, PollFlags::IN | room));
         }
@@ -163,7 +163,7 @@ impl Agent {
 
     /// Says that this member leaves, and waits a moment for the coordinator to have heard it. Whatever was held is let go.
     fn leave(mut self) {
-        self.dealings.leave();
+        self.member_protocol.leave();
         let until = Instant::now() + LEAVE_LIMIT;
         while self.post_all().is_ok() {
             let left = until.saturating_duration_since(Instant::now());
@@ -173,7 +173,7 @@ impl Agent {
                 Came::Over | Came::Broken(_) => return,
                 Came::Nothing => {}
             }
-            let room = if self.dealings.is_quiet() { PollFlags::empty() } else { PollFlags::OUT };
+            let room = if self.member_protocol.is_quiet() { PollFlags::empty() } else { PollFlags::OUT };
             let left = if self.stalled { STALL_PAUSE } else { left };
             // However it ends, the next turn sees what is the matter.
             let _ =
@@ -185,7 +185,7 @@ impl Agent {
         for _ in 0..MESSAGE_COUNT {
             let Some(socket) = &self.socket else { return };
             match self.inbox.recv(socket) {
-                Came::Message(message, fds) => self.dealings.hear(inner, &message, fds),
+                Came::Message(message, fds) => self.member_protocol.hear(inner, &message, fds),
                 Came::Nothing => return,
                 Came::Over => return self.lose(inner),
                 Came::Broken(error) => {
@@ -205,7 +205,7 @@ impl Agent {
     /// Sends what there is room for.
     fn post_all(&mut self) -> std::io::Result<()> {
         self.stalled = false;
-        let letters = self.dealings.letters();
+        let letters = self.member_protocol.letters();
         while let (Some(socket), Some(letter)) = (&self.socket, letters.front()) {
             let fds: Vec<_> = letter.fds.iter().map(AsFd::as_fd).collect();
             match post(socket, &letter.message, &fds) {
@@ -226,7 +226,7 @@ impl Agent {
         tracing::warn!(address = %self.address, "the pool's coordinator is gone; looking for it");
         self.socket = None;
         self.inbox = Inbox::new();
-        self.dealings.lose(inner);
+        self.member_protocol.lose(inner);
         self.retry = RETRY_MIN;
         self.lost_at = Instant::now();
         self.retry_at = Some(self.lost_at + self.retry);
@@ -237,7 +237,7 @@ impl Agent {
             Ok((socket, _)) => {
                 self.socket = Some(socket);
                 self.retry_at = None;
-                self.dealings.resume(inner);
+                self.member_protocol.resume(inner);
                 self.send(inner);
                 tracing::info!(address = %self.address, "the pool has a coordinator again");
             }

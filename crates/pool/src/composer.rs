@@ -1,16 +1,16 @@
-//! Composing ropes: where an encoder writes a message whose large parts go to the pool.
+//! Composing segmented messages: where an encoder writes a message whose large parts go to the pool.
 
 use bytes::buf::UninitSlice;
 use bytes::{Buf, BufMut, Bytes};
 use smallvec::SmallVec;
-use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
-use tollfree_layout::rope::ROPE_HEAD_LEN;
+use tollfree_layout::limits::SEGMENTED_REF_COUNT_MAX;
+use tollfree_layout::segmented::SEGMENTED_HEAD_LEN;
 
 use crate::buffer::Buffer;
 use crate::error::{AllocError, RefError};
 use crate::pool::Pool;
 use crate::refs::Ref;
-use crate::rope;
+use crate::segmented;
 
 /// Bytes gathered privately before they go to the pool in one piece.
 const BATCH_LEN: usize = 4 * 1024;
@@ -29,7 +29,7 @@ pub struct Composer<'p> {
     len: usize,
     /// Bytes that went to the pool.
     ref_bytes: usize,
-    /// Behind room for a rope's head.
+    /// Behind room for a segmented message's head.
     inline: Vec<u8>,
     /// Of `inline`, what stands before the last ref.
     settled: usize,
@@ -46,7 +46,7 @@ pub struct Composer<'p> {
 /// What was composed.
 #[derive(Debug)]
 pub struct Composed {
-    /// The bytes to send: of a rope ([`tollfree_layout::rope`]) if there are refs, else the message itself.
+    /// The bytes to send: of a segmented message ([`tollfree_layout::segmented`]) if there are refs, else the message itself.
     pub bytes: Bytes,
     /// To be kept until the receiver has taken hold.
     pub refs: SmallVec<[Ref; 2]>,
@@ -76,10 +76,10 @@ impl Composed {
             }
         };
         let head = part.to_bytes().map_err(|_| AllocError::Forked)?;
-        let mut rope = vec![0; ROPE_HEAD_LEN];
-        rope::complete(&mut rope, bytes.len(), [(0, head)].into_iter());
+        let mut segmented = vec![0; SEGMENTED_HEAD_LEN];
+        segmented::complete(&mut segmented, bytes.len(), [(0, head)].into_iter());
         let refs = SmallVec::from_iter([part]);
-        Ok(Composed { bytes: rope.into(), refs, ref_bytes: bytes.len(), copied, shortage: None })
+        Ok(Composed { bytes: segmented.into(), refs, ref_bytes: bytes.len(), copied, shortage: None })
     }
 }
 
@@ -87,16 +87,16 @@ impl Pool {
     /// A place for an encoder to write about `len` bytes to, of which parts of `threshold` bytes or more go to the pool.
     pub fn compose(&self, len: usize, threshold: usize) -> Composer<'_> {
         let threshold = threshold.max(1);
-        let mut inline = Vec::with_capacity(ROPE_HEAD_LEN + len.min(512));
-        inline.resize(ROPE_HEAD_LEN, 0);
+        let mut inline = Vec::with_capacity(SEGMENTED_HEAD_LEN + len.min(512));
+        inline.resize(SEGMENTED_HEAD_LEN, 0);
         Composer {
             pool: self,
             threshold,
             len,
             ref_bytes: 0,
             inline,
-            settled: ROPE_HEAD_LEN,
-            look_at: ROPE_HEAD_LEN + threshold,
+            settled: SEGMENTED_HEAD_LEN,
+            look_at: SEGMENTED_HEAD_LEN + threshold,
             parts: SmallVec::new(),
             block: None,
             copied: 0,
@@ -112,7 +112,7 @@ impl Composer<'_> {
     /// [`RefError::Forked`].
     pub fn finish(mut self) -> Result<Composed, RefError> {
         self.end_run();
-        self.copied += self.inline.len() - ROPE_HEAD_LEN;
+        self.copied += self.inline.len() - SEGMENTED_HEAD_LEN;
         let mut refs = SmallVec::with_capacity(self.parts.len());
         if !self.parts.is_empty() {
             let mut heads: SmallVec<[_; 2]> = SmallVec::with_capacity(self.parts.len());
@@ -120,11 +120,11 @@ impl Composer<'_> {
                 heads.push((before, part.to_bytes()?));
                 refs.push(part);
             }
-            rope::complete(&mut self.inline, self.ref_bytes, heads.into_iter());
+            segmented::complete(&mut self.inline, self.ref_bytes, heads.into_iter());
         }
         let mut bytes = Bytes::from(self.inline);
         if refs.is_empty() {
-            bytes.advance(ROPE_HEAD_LEN);
+            bytes.advance(SEGMENTED_HEAD_LEN);
         }
         Ok(Composed { bytes, refs, ref_bytes: self.ref_bytes, copied: self.copied, shortage: self.shortage })
     }
@@ -133,7 +133,7 @@ impl Composer<'_> {
     #[cold]
     fn put_large(&mut self, bytes: &[u8]) {
         self.end_run();
-        if self.parts.len() < ROPE_REF_COUNT_MAX
+        if self.parts.len() < SEGMENTED_REF_COUNT_MAX
             && let Some(part) = self.share(bytes)
         {
             self.push(part);
@@ -176,7 +176,7 @@ impl Composer<'_> {
             let run = self.inline.len() - self.settled;
             let left = self.len.saturating_sub(self.ref_bytes + self.inline.len());
             // One place is left for the part that may end the run.
-            let may = self.parts.len() + 1 < ROPE_REF_COUNT_MAX;
+            let may = self.parts.len() + 1 < SEGMENTED_REF_COUNT_MAX;
             let wanted = (run + left).min(BLOCK_LEN_MAX.max(run));
             self.block = if may { self.buffer(wanted) } else { None };
         }

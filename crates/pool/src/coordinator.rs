@@ -3,7 +3,7 @@
 //! # Trust
 //! It reads and writes no member's memory, and a member can make it do no more than its own requests are worth: one answer
 //! each, and no more of them read while answers wait. A member that says what no member says is hung up on, and nobody else for
-//! it. What others make it say to a member that doesn't read is bounded (`ledger/mapping.rs`).
+//! it. What others make it say to a member that doesn't read is bounded (`capacity_shares/mapping.rs`).
 //!
 //! # Crash
 //! It keeps nothing that its members don't know: one that is started at the same address, after it died or was stopped,
@@ -24,15 +24,15 @@ use tollfree_os::rustix;
 use tollfree_os::rustix::event::{EventfdFlags, PollFd, PollFlags};
 use tollfree_os::unix::net::UnixStream;
 use tollfree_region::GivenFd;
-use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy, Rendezvous, Seldom, socket};
+use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy, RateLimitedLog, Rendezvous, socket};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
 use crate::error::JoinError;
-use crate::greet::name_at;
+use crate::handshake::name_at;
 use crate::invitation::{Inviter, random};
 use crate::link::{Came, Inbox, post};
-use crate::register::{DeskIdx, FirstWord, Kernel, Process, Register};
+use crate::membership::{DeskIdx, FirstWord, Kernel, Membership, Process};
 
 /// How long a connection may take to join: it says JOIN as soon as it is connected.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
@@ -44,8 +44,8 @@ const NEWCOMER_COUNT_MAX: usize = 64;
 const BACKLOG_MAX: usize = 64;
 
 /// What a member does that is logged.
-static VIOLATED: Seldom = Seldom::new();
-static NOT_ACCEPTED: Seldom = Seldom::new();
+static VIOLATED: RateLimitedLog = RateLimitedLog::new();
+static NOT_ACCEPTED: RateLimitedLog = RateLimitedLog::new();
 
 /// A running coordinator. Stops when it is dropped; members keep what they have.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Coordinator {
         let office = Office {
             rendezvous,
             stop: stop.clone(),
-            register: Register::new(name, capacity, Instant::now()),
+            membership: Membership::new(name, capacity, Instant::now()),
             door,
             desks: HashMap::new(),
             last_desk: 0,
@@ -127,13 +127,13 @@ pub(crate) enum Door {
 
 impl Door {
     /// Whether a first message may make its sender a member, as far as it is no nonsense.
-    fn admits(&self, message: &PoolMessage, register: &Register<Arc<GivenFd>>) -> bool {
+    fn admits(&self, message: &PoolMessage, membership: &Membership<Arc<GivenFd>>) -> bool {
         let Door::Invited(inviter) = self else { return true };
         match message.kind.get() {
             pool_kind::JOIN if message.pool == [0; POOL_ID_LEN] => {
                 inviter.redeem(&message.secret, Instant::now())
             }
-            pool_kind::JOIN => register.knows(message.member(), &message.secret),
+            pool_kind::JOIN => membership.knows(message.member(), &message.secret),
             _ => true,
         }
     }
@@ -154,7 +154,7 @@ struct Desk {
 struct Office {
     rendezvous: Rendezvous,
     stop: Arc<OwnedFd>,
-    register: Register<Arc<GivenFd>>,
+    membership: Membership<Arc<GivenFd>>,
     door: Door,
     desks: HashMap<DeskIdx, Desk>,
     last_desk: DeskIdx,
@@ -170,11 +170,11 @@ impl Office {
                 self.serve(desk);
             }
             for member in ended {
-                if let Some(desk) = self.register.bury(member) {
+                if let Some(desk) = self.membership.bury(member) {
                     self.desks.remove(&desk);
                 }
             }
-            for member in self.register.give_up_waiting(Instant::now()) {
+            for member in self.membership.give_up_waiting(Instant::now()) {
                 let member = member.0;
                 tracing::warn!(member, "a live member stays away; what it has and holds stays its own");
             }
@@ -196,11 +196,11 @@ impl Office {
             let writing = if is_quiet { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(&desk.socket, reading | writing)
         }));
-        let lives: Vec<_> = self.register.lives().collect();
+        let lives: Vec<_> = self.membership.lives().collect();
         fds.extend(lives.iter().map(|(_, life)| PollFd::new(&***life, PollFlags::IN)));
         let pending = desks.iter().any(|(idx, desk)| !self.has_joined(**idx) || desk.stalled)
             || resting
-            || self.register.is_waiting();
+            || self.membership.is_waiting();
         // A turn now and then while there is something that time alone decides.
         let timeout = pending.then(|| timespec(Duration::from_millis(20)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -283,10 +283,10 @@ impl Office {
             match desk.inbox.recv(&desk.socket) {
                 Came::Message(message, fds) => {
                     let fds: Vec<_> = fds.into_iter().map(Arc::new).collect();
-                    match self.register.member_at(idx) {
+                    match self.membership.member_at(idx) {
                         Some(member) => {
                             crate::steps::reached(step(message.kind.get()));
-                            match self.register.hear(member, &message, fds) {
+                            match self.membership.hear(member, &message, fds) {
                                 Ok(has_left) if has_left => drop(self.desks.remove(&idx)),
                                 Ok(_) => {}
                                 Err(violation) => {
@@ -317,8 +317,8 @@ impl Office {
 
     fn newcomer(&mut self, idx: DeskIdx, message: &PoolMessage, has_fds: bool) {
         let Some(desk) = self.desks.get_mut(&idx).filter(|desk| !desk.is_shown) else { return };
-        let first = match self.door.admits(message, &self.register) {
-            true => self.register.first_word(idx, message, has_fds, &Newcomer(&desk.socket)),
+        let first = match self.door.admits(message, &self.membership) {
+            true => self.membership.first_word(idx, message, has_fds, &Newcomer(&desk.socket)),
             false => FirstWord::Refused(pool_reason::INVITATION),
         };
         match first {
@@ -344,13 +344,13 @@ impl Office {
     }
 
     fn has_joined(&self, idx: DeskIdx) -> bool {
-        self.register.member_at(idx).is_some()
+        self.membership.member_at(idx).is_some()
     }
 
     /// A connection is over. Its member isn't.
     fn close(&mut self, idx: DeskIdx) {
         if self.desks.remove(&idx).is_some() {
-            self.register.close(idx, Instant::now());
+            self.membership.close(idx, Instant::now());
         }
     }
 
@@ -366,7 +366,7 @@ impl Office {
 
     /// Puts what the book has to say before those it is for.
     fn sort(&mut self) {
-        for (desk, message, fds) in self.register.take_sayings() {
+        for (desk, message, fds) in self.membership.take_sayings() {
             if let Some(desk) = self.desks.get_mut(&desk) {
                 desk.queue(message, fds);
             }

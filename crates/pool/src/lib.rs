@@ -41,30 +41,30 @@
 
 mod agent;
 mod buffer;
+mod capacity_shares;
 mod composer;
 mod config;
 mod coordinator;
 mod counts;
-mod dealings;
 mod error;
 mod extent;
-mod greet;
+mod handshake;
 mod heap;
 mod held;
 pub mod holds;
 mod inner;
 mod invitation;
-mod ledger;
 mod link;
+mod member_protocol;
+mod membership;
 mod overlay;
 mod patience;
 mod payload;
 mod pool;
 mod refs;
-mod register;
 mod roomy;
-mod rope;
 mod runs;
+mod segmented;
 mod show;
 #[cfg(test)]
 mod simulation;
@@ -82,7 +82,7 @@ pub use patience::Patience;
 pub use payload::{Payload, WriteError};
 pub use pool::Pool;
 pub use refs::Ref;
-pub use rope::{Plan, Rope, RopeError};
+pub use segmented::{Plan, SegmentedError, SegmentedMessage};
 pub use show::{PoolMember, PoolShown, Standing, show};
 #[cfg(feature = "steps")]
 pub use steps::STEPS;

@@ -6,7 +6,7 @@ use tollfree_layout::pool::{POOL_VERSION, PoolMessage, pool_kind, standing};
 use tollfree_rendezvous::Address;
 
 use crate::error::{JoinError, Refusal};
-use crate::greet::{answer, ask};
+use crate::handshake::{answer, ask};
 use crate::link::Inbox;
 
 /// How a member stands with its coordinator.

@@ -8,7 +8,7 @@
 //! so that safe code may look at them.
 
 use bytes::Bytes;
-use tollfree_layout::linear::{HEADER_LEN, MAX_OBJECT_LEN};
+use tollfree_layout::flat::{HEADER_LEN, MAX_OBJECT_LEN};
 use tollfree_layout::steps;
 use zerocopy::IntoBytes;
 

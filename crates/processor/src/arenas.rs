@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use tollfree_layout::linear::MAX_OBJECT_LEN;
+use tollfree_layout::flat::MAX_OBJECT_LEN;
 
 /// An arena whose memory is longer than this is not kept: one large message would stay for good.
 const KEPT_LEN: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Hot module: protobuf bytes to a linear object, driven by the table.
+//! Hot module: protobuf bytes to a flat message, driven by the table.
 //!
 //! # Reading ahead
 //!
@@ -33,7 +33,7 @@ use crate::list::Cursor;
 use crate::plan::finish::MAPS;
 use crate::plan::{NONE, Plan};
 use crate::tail::{self, Tail};
-use tollfree_layout::linear::HEADER_LEN;
+use tollfree_layout::flat::HEADER_LEN;
 
 /// Where to go on when a message inside another ends, and how its own path step reads.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Hot module: a linear object back to protobuf bytes, written from the last byte to the first.
+//! Hot module: a flat message back to protobuf bytes, written from the last byte to the first.
 //!
 //! Written backwards, the length of a message is known when its prefix is due, so one pass is enough. Presence
 //! bits are taken from the highest field number down, so the bytes come out in ascending order, unknown fields
@@ -37,7 +37,7 @@ use crate::plan::{Plan, op};
 use program::{Memo, Step, Word, learn};
 use std::mem::MaybeUninit;
 use thiserror::Error;
-use tollfree_layout::linear::LIST_HEADER_LEN;
+use tollfree_layout::flat::LIST_HEADER_LEN;
 use tollfree_layout::steps;
 use write::{put, put_end, put_tag, scalar, tagged_varint, u32_at, u64_at, zigzag32, zigzag64};
 

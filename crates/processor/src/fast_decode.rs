@@ -12,7 +12,7 @@ use crate::plan::{FieldPlan, Plan, op};
 use crate::utf8;
 use crate::varint::{load64, unzigzag, varint};
 use crate::{arena::SLOP, plan::NONE};
-use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
+use tollfree_layout::flat::{HEADER_LEN, LIST_HEADER_LEN};
 use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;

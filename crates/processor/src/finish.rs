@@ -14,7 +14,7 @@ use crate::list::Cursor;
 use crate::plan::{FieldPlan, Plan, TypePlan, finish, ones, op};
 use crate::{tail, utf8, varint};
 use std::collections::HashSet;
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF, slot_len};
+use tollfree_layout::flat::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF, slot_len};
 use tollfree_layout::steps;
 use tollfree_layout::table::Kind;
 

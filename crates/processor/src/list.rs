@@ -7,7 +7,7 @@ use crate::arena::{Arena, SLOP};
 use crate::fault::Why;
 use crate::plan::FieldPlan;
 use crate::varint;
-use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, SPAN_LEN};
+use tollfree_layout::flat::{HEADER_LEN, LIST_HEADER_LEN, SPAN_LEN};
 use tollfree_layout::steps;
 
 /// Where the engine reads and writes. Always handed on by reference: a copy in wide pieces waits for the narrow stores

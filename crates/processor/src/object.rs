@@ -1,7 +1,7 @@
-//! Objects: linear objects that are known to be sound.
+//! Objects: flat messages that are known to be sound.
 use crate::plan::Plan;
 
-/// A linear object that the decoder made or the verifier accepted: every offset in it leads to what the table
+/// A flat message that the decoder made or the verifier accepted: every offset in it leads to what the table
 /// says lies there.
 #[derive(Debug, Clone, Copy)]
 pub struct Object<'a> {

@@ -12,7 +12,7 @@ use crate::object::Object;
 use crate::processor::Processor;
 use crate::verify::VerifyError;
 use bytes::Bytes;
-use tollfree_layout::linear::Header;
+use tollfree_layout::flat::Header;
 
 /// An object with the memory that it lies in and the table that describes it: it borrows nothing, and may be sent to
 /// other threads and read by several.

@@ -8,7 +8,7 @@ use crate::list::{Cursor, first_block, grow_block, keep_unknown_at};
 use crate::pairs;
 use crate::plan::{FieldPlan, Plan, op, tag_bytes};
 use crate::varint::{self, unzigzag, varint};
-use tollfree_layout::linear::LIST_HEADER_LEN;
+use tollfree_layout::flat::LIST_HEADER_LEN;
 use tollfree_layout::steps;
 
 /// Why a run was not read, at which byte of the input, and which element of the list is to blame.

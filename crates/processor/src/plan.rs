@@ -5,7 +5,7 @@
 
 use crate::encode::Steps;
 use std::sync::OnceLock;
-use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::flat::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::steps;
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 

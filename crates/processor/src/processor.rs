@@ -8,7 +8,7 @@ use crate::object::Object;
 use crate::plan::Plan;
 use std::ops::Deref;
 use std::sync::Arc;
-use tollfree_layout::linear::{HEADER_LEN, Header};
+use tollfree_layout::flat::{HEADER_LEN, Header};
 use tollfree_layout::table::Table;
 
 /// Levels of messages beyond which no limit may go: later walks over the object recurse.

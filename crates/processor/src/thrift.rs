@@ -1,4 +1,4 @@
-//! Hot module: the Thrift engines, compact and binary protocol to linear objects and back, and message headers.
+//! Hot module: the Thrift engines, compact and binary protocol to flat messages and back, and message headers.
 //!
 //! Behaviour is Apache Thrift's own, with these choices where its libraries differ:
 //!

@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// # Trust
 /// Offsets in an object are followed, and its strings taken for UTF-8, without another look. A maker that gets an offset wrong, or
 /// changes the object while it is read, makes the reader read other bytes of its own process, or crash it. So the word is for makers
-/// that are known by something that they can't forge, and that could do the same anyway: a shepherd of the system or of the same
+/// that are known by something that they can't forge, and that could do the same anyway: a gateway of the system or of the same
 /// user, as a device is trusted that writes to memory. Everybody else's objects are verified ([`Processor::verify_owned`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trust(());

@@ -1,4 +1,4 @@
-//! Messages whose types were compiled with the program: what generated views and drafts stand on.
+//! Messages whose types were compiled with the program: what generated views and builders stand on.
 //!
 //! `tollfree-build` writes the table into the program, and for each message a type, a view and an editor. The places of
 //! fields are read out of the table while the program is compiled, so a read is a test of presence and a load.
@@ -20,7 +20,7 @@ mod same;
 
 pub use edit::{EditOf, ListMut, MapMut, MessageMut};
 pub use kind::{Bytes, Enum, Key, Kind, Msg, Plain, Str, UncheckedStr};
-pub use owned::{Draft, Owned};
+pub use owned::{Builder, Owned};
 pub use place::{Many, One, Pairs};
 pub use prost::{InProst, ProstError, ProstKind};
 pub use read::{Elements, Entries, ListView, MapView, MessageView, Typed};

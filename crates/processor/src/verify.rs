@@ -19,7 +19,7 @@ use crate::plan::{FieldPlan, Plan, TypePlan};
 use crate::processor::{DEEPEST, Processor};
 use crate::utf8;
 use thiserror::Error;
-use tollfree_layout::linear::{
+use tollfree_layout::flat::{
     ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, MAX_STRING_LEN, PRESENCE_BITS, PRESENCE_OFF,
     SPAN_LEN, UNKNOWN_OFF,
 };
@@ -52,7 +52,7 @@ pub enum VerifyError {
         /// This processor's.
         expected: u64,
     },
-    /// A record breaks a rule of `spec/linear.md`.
+    /// A record breaks a rule of `spec/flat.md`.
     #[error("{path}: {rule} (record at {offset})")]
     Record {
         /// Field path: `Type.outer.inner[3].name`; to the record itself, if the rule is none of a field.

@@ -9,7 +9,7 @@ pub use field::{Field, FieldError, FieldType};
 
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan};
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
+use tollfree_layout::flat::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
 use tollfree_layout::table::{FieldRow, Kind, Label, TypeRow};
 
 /// A string field's bytes. A schema may leave strings unchecked (proto2 does), so UTF-8 is not a promise.

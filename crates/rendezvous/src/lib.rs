@@ -27,7 +27,7 @@ mod listener_lock;
 mod liveness;
 mod offered_socket;
 mod portable;
-mod seldom;
+mod rate_limited_log;
 pub mod socket;
 mod socket_file;
 mod users;
@@ -38,7 +38,7 @@ pub use descriptors::{descriptor_limit, descriptors_abound, descriptors_are_shor
 pub use doorbell::{Doorbell, PeerDoorbell};
 pub use liveness::{Liveness, process_at};
 pub use offered_socket::{BeneathError, FileId, OfferedSocket};
-pub use seldom::Seldom;
+pub use rate_limited_log::RateLimitedLog;
 pub use socket::PeerIdentity;
 pub use socket_file::{SocketFile, SocketMode};
 pub use users::{PeerPolicy, is_listed, is_master_of, is_same_user, own_user};

@@ -37,7 +37,7 @@ pub enum Operation {
     },
 }
 
-/// The record that a run stages as its `number`th: its bytes differ from those of all neighbours.
+/// The record that a run stages as its `number`th: its bytes differ from those of all neighbors.
 pub fn numbered(number: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|at| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(at as u32) ^ at) as u8)

@@ -1,13 +1,13 @@
 //! From a schema to its table: each record's layout, then the rows, then the blob.
 //!
-//! The layout rule of `spec/linear.md`: after the presence words come the tag words of the oneofs, then slots
+//! The layout rule of `spec/flat.md`: after the presence words come the tag words of the oneofs, then slots
 //! of four-byte alignment, then of eight, two and one, within each by ascending field number; the members of
 //! a oneof share one place, in the class of its widest alignment and at the place of its first member.
 
 use crate::SchemaError;
 use crate::schema::{Enum, Field, Message, Role, Schema};
 use std::collections::HashMap;
-use tollfree_layout::linear::{ALIGN, PRESENCE_OFF, presence_words, slot_align, slot_len};
+use tollfree_layout::flat::{ALIGN, PRESENCE_OFF, presence_words, slot_align, slot_len};
 use tollfree_layout::table::{
     EnumRow, FieldRow, Fingerprint, Kind, MAX_FIELD_COUNT, MAX_RECORD_LEN, NO_AUX, Table, TableHeader, Text,
     TypeRow, ValueRow,

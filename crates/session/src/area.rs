@@ -99,13 +99,15 @@ impl<T: Watched> Session<T> {
     ) -> Result<Received, Violation> {
         let misplaced = Violation::Control { code: frame.code };
         match frame.code {
-            control::ROPES_TAKEN | control::ROPE_WANTED | control::ROPE_BYTES if !self.ropes.agreed => {
+            control::SEGMENTED_TAKEN | control::SEGMENTED_WANTED | control::SEGMENTED_BYTES
+                if !self.segmented_messages.agreed =>
+            {
                 return Err(misplaced);
             }
             control::OBJECTS => return self.receive_objects(frame).map(|()| Received::Frame),
-            control::ROPES_TAKEN => return self.receive_taken(frame).map(|()| Received::Frame),
-            control::ROPE_WANTED => return self.receive_wanted(frame).map(|()| Received::Frame),
-            control::ROPE_BYTES => return self.receive_bytes(frame, record).map(|()| Received::Frame),
+            control::SEGMENTED_TAKEN => return self.receive_taken(frame).map(|()| Received::Frame),
+            control::SEGMENTED_WANTED => return self.receive_wanted(frame).map(|()| Received::Frame),
+            control::SEGMENTED_BYTES => return self.receive_bytes(frame, record).map(|()| Received::Frame),
             _ => {}
         }
         let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| misplaced)?);

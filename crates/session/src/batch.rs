@@ -1,5 +1,5 @@
 //! Several messages of a stream in one frame: gRPC's length-prefixed messages, one after another. All of them are encoded, or all of
-//! them are linear objects.
+//! them are flat messages.
 //!
 //! Both ends walk the prefixes, and never look at what is behind them.
 

@@ -13,7 +13,7 @@ use tollfree_layout::StreamId;
 use tollfree_layout::limits::{CHUNK_CHARGE, MESSAGE_WINDOW_MAX, STREAM_WINDOW_MAX};
 
 use crate::Session;
-use crate::arrival::Chunk;
+use crate::incoming::Chunk;
 use crate::stream::Watched;
 
 /// What a chunk of `len` bytes costs.

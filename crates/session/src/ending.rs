@@ -7,11 +7,11 @@ use tollfree_layout::frame::{control, events};
 use tollfree_layout::limits::HELLO_TEXT_MAX;
 use zerocopy::IntoBytes;
 
-use crate::arrival::End;
 use crate::error::{Closed, Violation};
 use crate::frame::head;
+use crate::incoming::End;
 use crate::pending::Pending;
-use crate::rope::Ropes;
+use crate::segmented::SegmentedMessages;
 use crate::session::mark;
 use crate::stream::{Stream, Watched};
 use crate::{Outbound, Role, Session};
@@ -33,12 +33,12 @@ pub(crate) fn stop<T: Watched>(
     end: End,
     counts: bool,
     ready: &mut VecDeque<StreamId>,
-    ropes: &mut Ropes,
+    segmented_messages: &mut SegmentedMessages,
 ) -> Stopped {
     let stopped = Stopped { window: stream.window, unread: stream.inbox.unread() };
     if !counts {
         stream.headers = None;
-        stream.inbox.clear().for_each(|rope| ropes.take(rope));
+        stream.inbox.clear().for_each(|segmented| segmented_messages.take(segmented));
     }
     stream.state.on_end();
     stream.wants_credit = false;
@@ -48,12 +48,16 @@ pub(crate) fn stop<T: Watched>(
     stopped
 }
 
-/// A stream is about to be forgotten. What was received for it will not be read: its ropes are given back. Who waits for its
+/// A stream is about to be forgotten. What was received for it will not be read: its segmented messages are given back. Who waits for its
 /// news is [kept](Session::next_abandoned) to be woken: no stream takes somebody's place to wait along.
 #[inline]
-pub(crate) fn leave<T: Watched>(stream: &mut Stream<T>, ropes: &mut Ropes, abandoned: &mut Vec<T>) {
-    if ropes.agreed {
-        stream.inbox.clear().for_each(|rope| ropes.take(rope));
+pub(crate) fn leave<T: Watched>(
+    stream: &mut Stream<T>,
+    segmented_messages: &mut SegmentedMessages,
+    abandoned: &mut Vec<T>,
+) {
+    if segmented_messages.agreed {
+        stream.inbox.clear().for_each(|segmented| segmented_messages.take(segmented));
     }
     if stream.user.waits_to_read() || stream.user.waits_to_write() {
         abandoned.push(std::mem::take(&mut stream.user));
@@ -63,12 +67,12 @@ pub(crate) fn leave<T: Watched>(stream: &mut Stream<T>, ropes: &mut Ropes, aband
 impl<T: Watched> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
-        let Session { ropes, abandoned, .. } = self;
+        let Session { segmented_messages, abandoned, .. } = self;
         let removed = self.streams.remove_if(id, |stream| {
             if stream.is_live() {
                 return false;
             }
-            leave(stream, ropes, abandoned);
+            leave(stream, segmented_messages, abandoned);
             true
         });
         match removed {
@@ -95,7 +99,7 @@ impl<T: Watched> Session<T> {
         if self.streams.get(id).is_some_and(|stream| stream.is_live()) {
             self.push_cancel(id, code, 0);
             if self.role == Role::Client {
-                self.ropes.cancelled(self.last_id);
+                self.segmented_messages.cancelled(self.last_id);
             }
             self.end_stream(id, End::Cancelled { code, refused: false });
         }
@@ -130,7 +134,7 @@ impl<T: Watched> Session<T> {
             End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
         };
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_live()) else { return };
-        let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.ropes);
+        let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.segmented_messages);
         self.stopped(&stopped);
     }
 
@@ -189,7 +193,7 @@ impl<T: Watched> Session<T> {
             self.end_stream(id, End::SessionClosed);
         }
         self.pending = Pending::default();
-        self.ropes.end();
+        self.segmented_messages.end();
         self.area_offers.clear();
     }
 

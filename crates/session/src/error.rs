@@ -3,7 +3,7 @@
 use tollfree_layout::errors;
 use tollfree_layout::metadata::BlockError;
 
-use crate::unencoded::Misencoded;
+use crate::deferred::Misencoded;
 
 /// There is no room for the record now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,10 +138,10 @@ pub enum Closed {
     Here(&'static str),
 }
 
-/// Why an emission can't go on.
+/// Why an outgoing can't go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum EmitError {
+pub enum SendError {
     /// The session is over.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -222,19 +222,19 @@ impl Closed {
     }
 }
 
-impl EmitError {
+impl SendError {
     /// Its number, as `spec/errors.md` has it.
     pub fn number(&self) -> u16 {
         match self {
-            EmitError::Closed(closed) => closed.number(),
-            EmitError::Ended => errors::CALL_ENDED,
-            EmitError::Draining => errors::CALL_DRAINING,
-            EmitError::StreamCount { .. } => errors::CALL_STREAM_COUNT,
-            EmitError::MetadataLen { .. } => errors::CALL_METADATA_LEN,
-            EmitError::MethodPath { .. } => errors::CALL_METHOD_PATH,
-            EmitError::MessageLen { .. } => errors::CALL_MESSAGE_LEN,
-            EmitError::Misencoded(_) => errors::CALL_MISENCODED,
-            EmitError::OutOfOrder(_) => errors::CALL_OUT_OF_ORDER,
+            SendError::Closed(closed) => closed.number(),
+            SendError::Ended => errors::CALL_ENDED,
+            SendError::Draining => errors::CALL_DRAINING,
+            SendError::StreamCount { .. } => errors::CALL_STREAM_COUNT,
+            SendError::MetadataLen { .. } => errors::CALL_METADATA_LEN,
+            SendError::MethodPath { .. } => errors::CALL_METHOD_PATH,
+            SendError::MessageLen { .. } => errors::CALL_MESSAGE_LEN,
+            SendError::Misencoded(_) => errors::CALL_MISENCODED,
+            SendError::OutOfOrder(_) => errors::CALL_OUT_OF_ORDER,
         }
     }
 }

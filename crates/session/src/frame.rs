@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::Violation;
 use crate::{Inbound, OBJECT_PREFIX, Role};
 
-/// The flags of a message that is in one frame, not compressed, and no rope. It may be an object.
+/// The flags of a message that is in one frame, not compressed, and no segmented message. It may be an object.
 const WHOLE: u8 = flags::FIRST | flags::LAST;
 
 /// A received head, copied and checked: the lengths add up, events and flags go together. Where the parts lie in the
@@ -27,9 +27,13 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Fetches and checks the head of a record that a peer of role `sender` wrote; `ropes` says whether both sides have a
+    /// Fetches and checks the head of a record that a peer of role `sender` wrote; `segmented_messages` says whether both sides have a
     /// pool in common.
-    pub(crate) fn fetch(record: &impl Inbound, sender: Role, ropes: bool) -> Result<Frame, Violation> {
+    pub(crate) fn fetch(
+        record: &impl Inbound,
+        sender: Role,
+        segmented_messages: bool,
+    ) -> Result<Frame, Violation> {
         let record_len = record.record_len();
         if record_len < FRAME_HEAD_LEN {
             return Err(Violation::FrameLen { record_len, announced: FRAME_HEAD_LEN });
@@ -47,7 +51,7 @@ impl Frame {
             chunk_len: head.chunk_len.get(),
             message_len: head.message_len.get(),
         };
-        let known = flags::KNOWN | if ropes { flags::ROPE } else { 0 };
+        let known = flags::KNOWN | if segmented_messages { flags::SEGMENTED } else { 0 };
         if frame.flags & !known != 0 || !frame.makes_sense(sender) {
             return Err(Violation::FrameKind { events: frame.events, flags: frame.flags });
         }
@@ -66,8 +70,8 @@ impl Frame {
         self.flags & flag != 0
     }
 
-    /// Whether it says all that a client says on a call, and no more than a [`Whole`](crate::Whole) holds: the message is in
-    /// the frame itself, and neither compressed nor a rope.
+    /// Whether it says all that a client says on a call, and no more than a [`SingleFrame`](crate::Whole) holds: the message is in
+    /// the frame itself, and neither compressed nor a segmented message.
     #[inline]
     pub(crate) fn is_whole_request(&self) -> bool {
         const ALL: u8 = events::HEADERS | events::MESSAGE | events::HALF_CLOSE;
@@ -106,7 +110,7 @@ impl Frame {
             Role::Server => HALF_CLOSE,
         };
         // An object is not compressed.
-        let first_flags = flags::COMPRESSED | flags::ROPE | flags::OBJECT;
+        let first_flags = flags::COMPRESSED | flags::SEGMENTED | flags::OBJECT;
         let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA | first_flags;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
@@ -151,7 +155,10 @@ impl Frame {
             CONTROL
                 if matches!(
                     code,
-                    control::AREA_OFFER | control::ROPES_TAKEN | control::ROPE_WANTED | control::ROPE_BYTES
+                    control::AREA_OFFER
+                        | control::SEGMENTED_TAKEN
+                        | control::SEGMENTED_WANTED
+                        | control::SEGMENTED_BYTES
                 ) =>
             {
                 self.flags == 0 && self.headers_len == 0
@@ -177,7 +184,8 @@ impl Frame {
     fn inline_len(&self) -> usize {
         if self.flag(flags::IN_AREA) {
             AREA_RANGE_LEN
-        } else if self.has(events::MESSAGE) || (self.has(events::CONTROL) && self.code == control::ROPE_BYTES)
+        } else if self.has(events::MESSAGE)
+            || (self.has(events::CONTROL) && self.code == control::SEGMENTED_BYTES)
         {
             self.chunk_len as usize
         } else {

@@ -7,12 +7,12 @@ use zerocopy::IntoBytes;
 
 use crate::Outbound;
 use crate::credit::charge;
+use crate::deferred::{Data, Misencoded};
 use crate::frame::{head, range_bytes};
-use crate::outgoing::Outgoing;
-use crate::rope::Ropes;
-use crate::send::{Emission, Ending, Progress};
+use crate::outgoing_message::OutgoingMessage;
+use crate::segmented::SegmentedMessages;
+use crate::send::{Ending, Outgoing, Progress};
 use crate::stream::Stream;
-use crate::unencoded::{Data, Misencoded};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
 pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
@@ -91,12 +91,12 @@ pub(crate) struct Budget<'a> {
     pub(crate) credit: &'a mut u64,
     /// Where less than this can be sent, wait for credit.
     pub(crate) crumb_len: usize,
-    pub(crate) ropes: &'a mut Ropes,
+    pub(crate) segmented_messages: &'a mut SegmentedMessages,
 }
 
 impl Budget<'_> {
-    /// Sends one frame: the draft's headers, and as much of message and ending as go with them. Takes out of the
-    /// emission what was sent. Both `Done` and `Partly` mean that it was.
+    /// Sends one frame: the frame's headers, and as much of message and ending as go with them. Takes out of the
+    /// outgoing what was sent. Both `Done` and `Partly` mean that it was.
     ///
     /// # Errors
     /// For a message that can't be encoded; nothing was sent then.
@@ -104,28 +104,28 @@ impl Budget<'_> {
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
-        draft: &FrameBuilder<'_>,
-        emission: &mut Emission,
+        frame: &FrameBuilder<'_>,
+        outgoing: &mut Outgoing,
     ) -> Result<Progress, Misencoded> {
-        if self.send_all(out, stream, draft, emission) {
+        if self.send_all(out, stream, frame, outgoing) {
             return Ok(Progress::Done);
         }
-        let mut draft = *draft;
-        let Emission { headers, message, ending } = emission;
+        let mut frame = *frame;
+        let Outgoing { headers, message, ending } = outgoing;
         if let Some(block) = headers.as_deref() {
-            draft.head.events |= events::HEADERS;
-            draft.headers = block;
+            frame.head.events |= events::HEADERS;
+            frame.headers = block;
         }
         let mut cut = None;
         let mut ends_message = message.is_none();
         if let Some(message) = message.as_mut() {
-            match self.cut_any(out, stream, draft.fixed_len(), message) {
+            match self.cut_any(out, stream, frame.fixed_len(), message) {
                 Ok(found) => {
-                    ends_message = message.describe(found.len, found.count, &mut draft.head);
+                    ends_message = message.describe(found.len, found.count, &mut frame.head);
                     cut = Some(found);
                 }
                 // Headers need no credit, and go ahead of a message that does.
-                Err(Uncut::Waits(_)) if draft.head.events & events::HEADERS != 0 => {}
+                Err(Uncut::Waits(_)) if frame.head.events & events::HEADERS != 0 => {}
                 Err(Uncut::Waits(progress)) => return Ok(progress),
                 Err(Uncut::Misencoded(misencoded)) => return Err(misencoded),
             }
@@ -134,11 +134,11 @@ impl Budget<'_> {
         let written;
         let chunk: &[u8] = match (&cut, message.as_mut()) {
             (Some(Cut { area: Some((area, at)), .. }), _) => {
-                draft.head.flags |= flags::IN_AREA;
+                frame.head.flags |= flags::IN_AREA;
                 range = range_bytes(*area, *at);
                 &range
             }
-            (Some(Cut { len, .. }), Some(Outgoing { data: Data::Encoded(bytes), sent, .. })) => {
+            (Some(Cut { len, .. }), Some(OutgoingMessage { data: Data::Encoded(bytes), sent, .. })) => {
                 &bytes[*sent..*sent + len]
             }
             (Some(Cut { len, .. }), Some(message)) => {
@@ -149,8 +149,8 @@ impl Budget<'_> {
             }
             _ => &[],
         };
-        let ends = ends_message && draft.end(ending.as_ref(), chunk.len(), out.record_len_max());
-        if !draft.stage(out, chunk) {
+        let ends = ends_message && frame.end(ending.as_ref(), chunk.len(), out.record_len_max());
+        if !frame.stage(out, chunk) {
             if cut.is_some_and(|cut| cut.area.is_some()) {
                 out.take_back();
             }
@@ -163,12 +163,12 @@ impl Budget<'_> {
             stream.send_credit -= charge(cut.len);
             *self.credit -= charge(cut.len);
             if let Some(keep) = message.as_mut().and_then(|message| message.keep.take()) {
-                self.ropes.sent(keep);
+                self.segmented_messages.sent(keep);
             }
             let left = message.as_mut().and_then(|message| message.advance(cut.len));
             stream.state.on_chunk_sent(left);
             if left.is_none() {
-                *message = message.take().and_then(Outgoing::next);
+                *message = message.take().and_then(OutgoingMessage::next);
             }
         }
         if ends {
@@ -185,10 +185,10 @@ impl Budget<'_> {
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
-        draft: &FrameBuilder<'_>,
-        emission: &mut Emission,
+        frame: &FrameBuilder<'_>,
+        outgoing: &mut Outgoing,
     ) -> bool {
-        let (Some(message), Some(ending)) = (&emission.message, &emission.ending) else { return false };
+        let (Some(message), Some(ending)) = (&outgoing.message, &outgoing.ending) else { return false };
         let Data::Encoded(bytes) = &message.data else { return false };
         let chunk = &bytes[message.sent..];
         let cost = charge(chunk.len());
@@ -199,22 +199,22 @@ impl Budget<'_> {
         {
             return false;
         }
-        let mut draft = *draft;
-        if let Some(block) = emission.headers.as_deref() {
-            draft.head.events |= events::HEADERS;
-            draft.headers = block;
+        let mut frame = *frame;
+        if let Some(block) = outgoing.headers.as_deref() {
+            frame.head.events |= events::HEADERS;
+            frame.headers = block;
         }
-        message.describe(chunk.len(), 0, &mut draft.head);
+        message.describe(chunk.len(), 0, &mut frame.head);
         let record_len_max = out.record_len_max();
-        let fits = draft.end(Some(ending), chunk.len(), record_len_max)
-            && draft.fixed_len() + chunk.len() <= record_len_max;
-        if !fits || !draft.stage(out, chunk) {
+        let fits = frame.end(Some(ending), chunk.len(), record_len_max)
+            && frame.fixed_len() + chunk.len() <= record_len_max;
+        if !fits || !frame.stage(out, chunk) {
             return false;
         }
         stream.send_credit -= cost;
         *self.credit -= cost;
         stream.state.on_ending_sent();
-        *emission = Emission::default();
+        *outgoing = Outgoing::default();
         true
     }
 
@@ -225,7 +225,7 @@ impl Budget<'_> {
         out: &mut impl Outbound,
         stream: &Stream<T>,
         fixed_len: usize,
-        message: &mut Outgoing,
+        message: &mut OutgoingMessage,
     ) -> Result<Cut, Uncut> {
         if message.is_batch() {
             if let Some(cut) = self.cut_batch(out, stream, fixed_len, message) {
@@ -243,7 +243,7 @@ impl Budget<'_> {
         out: &mut impl Outbound,
         stream: &Stream<T>,
         fixed_len: usize,
-        message: &Outgoing,
+        message: &OutgoingMessage,
     ) -> Option<Cut> {
         let credit = stream.send_credit.min(*self.credit).saturating_sub(CHUNK_CHARGE);
         let granted = usize::try_from(credit).unwrap_or(usize::MAX);
@@ -269,7 +269,7 @@ impl Budget<'_> {
         out: &mut impl Outbound,
         stream: &Stream<T>,
         fixed_len: usize,
-        message: &mut Outgoing,
+        message: &mut OutgoingMessage,
     ) -> Result<Cut, Uncut> {
         let left = message.len() - message.sent;
         let credit = stream.send_credit.min(*self.credit);

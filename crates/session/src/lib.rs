@@ -20,47 +20,47 @@
 #![forbid(unsafe_code)]
 
 mod area;
-mod arrival;
 mod batch;
 mod buffer;
 mod credit;
+mod deferred;
 mod encoded;
 mod ending;
 mod error;
 mod frame;
 mod frame_builder;
+mod incoming;
 mod methods;
 mod objects;
-mod outgoing;
+mod outgoing_message;
 mod pending;
 mod receive;
-mod rope;
-mod rope_bytes;
+mod segmented;
+mod segmented_bytes;
 mod send;
 mod session;
+mod single_frame;
 mod stream;
 mod stream_state;
 mod streams;
-mod unencoded;
-mod whole;
 
 #[cfg(test)]
 mod tests;
 
-pub use arrival::{Arrival, Chunk, End, Incoming, Part};
 pub use buffer::join;
 pub use credit::Credit;
+pub use deferred::{DeferredEncoding, Misencoded, Written};
 pub use encoded::Encoded;
-pub use error::{AreaFault, Closed, EmitError, Full, Violation};
-pub use outgoing::Outgoing;
+pub use error::{AreaFault, Closed, Full, SendError, Violation};
+pub use incoming::{Chunk, End, Incoming, IncomingPiece, Part};
+pub use outgoing_message::OutgoingMessage;
 pub use receive::{AreaEvent, Received};
-pub use rope::{Keep, Parts};
-pub use rope_bytes::Asked;
-pub use send::{Emission, Ending, Opening, Progress};
+pub use segmented::{Keep, Parts};
+pub use segmented_bytes::Asked;
+pub use send::{Ending, Opening, Outgoing, Progress};
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
+pub use single_frame::SingleFrame;
 pub use stream::Watched;
-pub use unencoded::{Misencoded, Unencoded, Written};
-pub use whole::Whole;
 
 use bytes::BytesMut;
 use tollfree_layout::{AreaIdx, ByteOff};
@@ -69,7 +69,7 @@ use tollfree_layout::{AreaIdx, ByteOff};
 /// received message, so that a decoder of that framing can be fed without another copy.
 pub const GRPC_PREFIX_LEN: usize = 5;
 
-/// What stands in the place of the compressed flag before a message that is a linear object. No decoder of gRPC's framing takes it
+/// What stands in the place of the compressed flag before a message that is a flat message. No decoder of gRPC's framing takes it
 /// for a message of its own.
 pub const OBJECT_PREFIX: u8 = 2;
 

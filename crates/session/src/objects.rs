@@ -1,4 +1,4 @@
-//! Objects: of which methods the server takes requests as linear objects, and of which types.
+//! Objects: of which methods the server takes requests as flat messages, and of which types.
 //!
 //! ```text
 //! client                                   server

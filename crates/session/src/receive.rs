@@ -7,17 +7,17 @@ use tollfree_layout::limits::METHOD_PATH_LEN_MAX;
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
-use crate::arrival::{Chunk, End};
 use crate::batch;
 use crate::buffer::message_buffer;
 use crate::credit::charge;
 use crate::ending::stop;
 use crate::error::Violation;
 use crate::frame::Frame;
+use crate::incoming::{Chunk, End};
 use crate::session::{UNAVAILABLE, Unseen, mark};
+use crate::single_frame::SingleFrame;
 use crate::stream::{Inbox, Stream, Watched};
 use crate::stream_state::{ChunkHead, OutOfOrder, StreamState};
-use crate::whole::Whole;
 use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
 
 /// What the transport must do about the session's memory.
@@ -64,7 +64,7 @@ impl<T: Watched> Session<T> {
 
     #[inline]
     fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
-        let frame = Frame::fetch(record, self.role.peer(), self.ropes.agreed)?;
+        let frame = Frame::fetch(record, self.role.peer(), self.segmented_messages.agreed)?;
         let id = StreamId(frame.stream);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),
@@ -96,7 +96,7 @@ impl<T: Watched> Session<T> {
         let affordable = charge(frame.chunk_len as usize) <= self.recv_credit.min(self.local.stream_window);
         let (mut whole, mut block) = (None, Bytes::new());
         if frame.is_whole_request() && affordable {
-            whole = Some(Whole::copy(frame, record, self.local.metadata_len_max)?);
+            whole = Some(SingleFrame::copy(frame, record, self.local.metadata_len_max)?);
         } else {
             block = copy_out(record, frame.headers_at(), frame.headers_len);
         }
@@ -169,7 +169,7 @@ impl<T: Watched> Session<T> {
     /// HEADERS, MESSAGE, HALF_CLOSE, TRAILERS on a stream that exists, or did.
     fn receive_events(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
         self.check_id(frame.stream)?;
-        self.ropes.heard_of(frame.stream);
+        self.segmented_messages.heard_of(frame.stream);
         let id = StreamId(frame.stream);
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_live()) else {
             return self.receive_for_nobody(frame, record);
@@ -179,10 +179,10 @@ impl<T: Watched> Session<T> {
             && stream.state.awaits_headers()
             && cost <= self.recv_credit.min(stream.recv_credit)
         {
-            stream.inbox = Inbox::Whole(Whole::copy(frame, record, self.local.metadata_len_max)?);
+            stream.inbox = Inbox::Whole(SingleFrame::copy(frame, record, self.local.metadata_len_max)?);
             // The trailers themselves are in the whole.
             let end = End::Trailers { code: 0, block: Bytes::new() };
-            let stopped = stop(stream, id, end, true, &mut self.ready, &mut self.ropes);
+            let stopped = stop(stream, id, end, true, &mut self.ready, &mut self.segmented_messages);
             self.charge_session(frame)?;
             self.stopped(&stopped);
             return Ok(());
@@ -262,12 +262,12 @@ impl<T: Watched> Session<T> {
             bytes.put_u32(frame.message_len);
         }
         append_chunk(frame, record, &mut bytes)?;
-        let rope = frame.flag(flags::ROPE).then(|| self.ropes.received());
+        let segmented = frame.flag(flags::SEGMENTED).then(|| self.segmented_messages.received());
         if !last {
             let room = bytes.split_off(bytes.len());
             stream.room = Some(Box::new(room)).filter(|room| room.capacity() > 0);
         }
-        stream.inbox.push(Chunk { bytes, first, last, batch_count: 0, rope });
+        stream.inbox.push(Chunk { bytes, first, last, batch_count: 0, segmented });
         Ok(())
     }
 
@@ -278,7 +278,7 @@ impl<T: Watched> Session<T> {
         Ok(())
     }
 
-    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once, as are a rope's parts
+    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once, as are a segmented message's parts
     /// and the room in a payload area.
     fn receive_for_nobody(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
         if frame.has(events::MESSAGE) {
@@ -287,9 +287,9 @@ impl<T: Watched> Session<T> {
             }
             self.charge_session(frame)?;
             self.owe_session(charge(frame.chunk_len as usize));
-            if frame.flag(flags::ROPE) {
-                let rope = self.ropes.received();
-                self.ropes.take(rope);
+            if frame.flag(flags::SEGMENTED) {
+                let segmented = self.segmented_messages.received();
+                self.segmented_messages.take(segmented);
             }
         }
         Ok(())
@@ -365,7 +365,13 @@ fn receive_batch<T>(stream: &mut Stream<T>, frame: &Frame, record: &impl Inbound
     if !batch::holds(&bytes, frame.message_len, frame.flag(flags::OBJECT)) {
         return Err(misfit);
     }
-    stream.inbox.push(Chunk { bytes, first: true, last: true, batch_count: frame.message_len, rope: None });
+    stream.inbox.push(Chunk {
+        bytes,
+        first: true,
+        last: true,
+        batch_count: frame.message_len,
+        segmented: None,
+    });
     Ok(())
 }
 

@@ -5,12 +5,12 @@ use tollfree_layout::StreamId;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
 use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_PATH_LEN_MAX};
 
-use crate::arrival::End;
 use crate::credit::charge;
 use crate::ending::stop;
-use crate::error::EmitError;
+use crate::error::SendError;
 use crate::frame_builder::{Budget, FrameBuilder};
-use crate::outgoing::Outgoing;
+use crate::incoming::End;
+use crate::outgoing_message::OutgoingMessage;
 use crate::session::CANCELLED;
 use crate::stream::{Stream, Watched};
 use crate::stream_state::StreamState;
@@ -36,16 +36,16 @@ pub enum Ending {
 /// What is to be said on a stream, in the order of the fields. [`Session::send`] takes out what it has sent, so that the
 /// same value is offered again until it is empty.
 #[derive(Clone, Debug, Default)]
-pub struct Emission {
+pub struct Outgoing {
     /// Packed headers (a server's response headers; a client's go with [`Session::open`]).
     pub headers: Option<Bytes>,
-    /// A message, or several in a [batch](Outgoing::batch_off).
-    pub message: Option<Outgoing>,
+    /// A message, or several in a [batch](OutgoingMessage::batch_off).
+    pub message: Option<OutgoingMessage>,
     /// The end of this side's half.
     pub ending: Option<Ending>,
 }
 
-impl Emission {
+impl Outgoing {
     /// Nothing is left to say.
     pub fn is_empty(&self) -> bool {
         self.headers.is_none() && self.message.is_none() && self.ending.is_none()
@@ -61,7 +61,7 @@ pub struct Opening<'a> {
     pub deadline_ns: u64,
 }
 
-/// How far an emission got.
+/// How far an outgoing got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// All of it is staged.
@@ -80,17 +80,17 @@ pub enum Progress {
 }
 
 impl<T: Watched> Session<T> {
-    /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
+    /// Opens a stream (client), with as much of `outgoing` as fits one frame. The rest, if any, is left in `outgoing`
     /// for [`send`](Session::send). `Err(progress)` inside `Ok` means that nothing was sent: try again.
     ///
     /// # Errors
-    /// As [`EmitError`] says; nothing was sent then.
+    /// As [`SendError`] says; nothing was sent then.
     pub fn open(
         &mut self,
         out: &mut impl Outbound,
         opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Result<Result<StreamId, Progress>, EmitError> {
+        outgoing: &mut Outgoing,
+    ) -> Result<Result<StreamId, Progress>, SendError> {
         self.check_open(opening)?;
         // A cancellation that waits makes place for this call at the server: it must get there first.
         if self.stage_pending(out).is_err() {
@@ -100,33 +100,36 @@ impl<T: Watched> Session<T> {
             return Ok(Err(Progress::NeedStream));
         }
         let id = StreamId(self.last_id + 1);
-        let mut draft = FrameBuilder::new(id);
+        let mut frame = FrameBuilder::new(id);
         let known = self.methods.index_of(opening.path);
         let code = match known {
             Some(idx) => idx.0,
             None => {
-                draft.head.flags |= flags::NAMES_METHOD;
-                draft.path = Some(opening.path.as_bytes());
+                frame.head.flags |= flags::NAMES_METHOD;
+                frame.path = Some(opening.path.as_bytes());
                 self.methods.next_index(opening.path.len()).map_or(NOT_INTERNED, |next| next.0)
             }
         };
-        draft.head.events = events::HEADERS;
-        draft.head.code = code.into();
+        frame.head.events = events::HEADERS;
+        frame.head.code = code.into();
         if opening.deadline_ns != 0 {
-            draft.head.flags |= flags::HAS_DEADLINE;
-            draft.deadline = Some(opening.deadline_ns.to_le_bytes());
+            frame.head.flags |= flags::HAS_DEADLINE;
+            frame.deadline = Some(opening.deadline_ns.to_le_bytes());
         }
-        let fixed_len = draft.fixed_len();
-        self.check_emission(out.record_len_max(), fixed_len, emission)?;
+        let fixed_len = frame.fixed_len();
+        self.check_outgoing(out.record_len_max(), fixed_len, outgoing)?;
         // An opening has one message at most.
-        emission.message.as_mut().map(Outgoing::single_out);
+        outgoing.message.as_mut().map(OutgoingMessage::single_out);
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
         // Made where it is to be: it need not be moved there while the peer waits for what is staged.
         let stream = self.streams.insert_with(id, || Stream::new(StreamState::opened_here(), send, recv));
-        let mut budget =
-            Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
-        let sent = match check_parts(Role::Client, stream, emission) {
-            Ok(()) => budget.send_frame(out, stream, &draft, emission).map_err(EmitError::from),
+        let mut budget = Budget {
+            credit: &mut self.send_credit,
+            crumb_len: self.crumb_len,
+            segmented_messages: &mut self.segmented_messages,
+        };
+        let sent = match check_parts(Role::Client, stream, outgoing) {
+            Ok(()) => budget.send_frame(out, stream, &frame, outgoing).map_err(SendError::from),
             Err(error) => Err(error),
         };
         let sent = match sent {
@@ -148,84 +151,87 @@ impl<T: Watched> Session<T> {
         Ok(Ok(id))
     }
 
-    fn check_open(&self, opening: Opening<'_>) -> Result<(), EmitError> {
+    fn check_open(&self, opening: Opening<'_>) -> Result<(), SendError> {
         debug_assert_eq!(self.role, Role::Client, "only clients open streams");
         if let Some(closed) = &self.closed {
             return Err(closed.clone().into());
         }
         if self.drain.is_some() {
-            return Err(EmitError::Draining);
+            return Err(SendError::Draining);
         }
         match opening.path.len() {
             1..=METHOD_PATH_LEN_MAX => Ok(()),
-            len => Err(EmitError::MethodPath { len }),
+            len => Err(SendError::MethodPath { len }),
         }
     }
 
     /// Compares metadata and message with what the peer takes and what a frame can say whose other parts take
     /// `fixed_len` bytes of a record. A block that could never be staged must not wait for room.
     #[inline]
-    fn check_emission(
+    fn check_outgoing(
         &self,
         record_len_max: usize,
         fixed_len: usize,
-        emission: &Emission,
-    ) -> Result<(), EmitError> {
+        outgoing: &Outgoing,
+    ) -> Result<(), SendError> {
         let check = |block: &Bytes, beside: usize| {
             let room = record_len_max.min(usize::from(u16::MAX)).saturating_sub(beside);
             let (len, max) = (block.len(), self.peer.metadata_len_max.min(room));
-            if len > max { Err(EmitError::MetadataLen { len, max }) } else { Ok(()) }
+            if len > max { Err(SendError::MetadataLen { len, max }) } else { Ok(()) }
         };
-        if let Some(block) = &emission.headers {
+        if let Some(block) = &outgoing.headers {
             check(block, fixed_len)?;
         }
-        if let Some(Ending::Trailers { block, .. }) = &emission.ending {
+        if let Some(Ending::Trailers { block, .. }) = &outgoing.ending {
             check(block, FRAME_HEAD_LEN)?;
         }
-        match &emission.message {
+        match &outgoing.message {
             Some(message) if message.len() > MESSAGE_LEN_MAX => {
-                Err(EmitError::MessageLen { len: message.len() })
+                Err(SendError::MessageLen { len: message.len() })
             }
-            Some(message) if message.is_rope && !self.ropes.agreed => {
-                Err(EmitError::OutOfOrder("a rope, where no pool is in common,"))
+            Some(message) if message.is_segmented && !self.segmented_messages.agreed => {
+                Err(SendError::OutOfOrder("a segmented message, where no pool is in common,"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent. What a server's last
+    /// Sends as much of `outgoing` as room and credit allow, and takes out of it what was sent. What a server's last
     /// word means for the call is left to [`settle`](Session::settle), which can wait until the peer sees that word.
     ///
-    /// A server that gives up in the middle of a message takes the rest of it out of the emission and ends with a
+    /// A server that gives up in the middle of a message takes the rest of it out of the outgoing and ends with a
     /// status other than OK.
     ///
     /// # Errors
-    /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
+    /// [`SendError::Ended`] when the call has ended meanwhile; others as they say.
     pub fn send(
         &mut self,
         out: &mut impl Outbound,
         id: StreamId,
-        emission: &mut Emission,
-    ) -> Result<Progress, EmitError> {
+        outgoing: &mut Outgoing,
+    ) -> Result<Progress, SendError> {
         if let Some(closed) = &self.closed {
             return Err(closed.clone().into());
         }
-        self.check_emission(out.record_len_max(), FRAME_HEAD_LEN, emission)?;
+        self.check_outgoing(out.record_len_max(), FRAME_HEAD_LEN, outgoing)?;
         // Credit and cancellations go before messages, which may fill the ring time and again.
         if self.stage_pending(out).is_err() {
-            return self.needs_room(id, emission);
+            return self.needs_room(id, outgoing);
         }
-        let Some(stream) = self.streams.get_mut(id) else { return Err(EmitError::Ended) };
-        let mut budget =
-            Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
+        let Some(stream) = self.streams.get_mut(id) else { return Err(SendError::Ended) };
+        let mut budget = Budget {
+            credit: &mut self.send_credit,
+            crumb_len: self.crumb_len,
+            segmented_messages: &mut self.segmented_messages,
+        };
         let (mut progress, mut is_begun) = (Progress::Done, false);
         stream.wants_credit = false;
-        while !emission.is_empty() && progress == Progress::Done {
+        while !outgoing.is_empty() && progress == Progress::Done {
             if stream.state.has_said_all() {
-                return Err(EmitError::Ended);
+                return Err(SendError::Ended);
             }
-            check_parts(self.role, stream, emission)?;
-            progress = match budget.send_frame(out, stream, &FrameBuilder::new(id), emission)? {
+            check_parts(self.role, stream, outgoing)?;
+            progress = match budget.send_frame(out, stream, &FrameBuilder::new(id), outgoing)? {
                 Progress::NeedRoom if is_begun => Progress::RanOut,
                 progress => progress,
             };
@@ -242,13 +248,13 @@ impl<T: Watched> Session<T> {
     /// be the cancellation of that very call, and nobody would wake the sender.
     ///
     /// # Errors
-    /// [`EmitError::Ended`] when the call has ended.
+    /// [`SendError::Ended`] when the call has ended.
     #[cold]
-    pub fn needs_room(&self, id: StreamId, emission: &Emission) -> Result<Progress, EmitError> {
+    pub fn needs_room(&self, id: StreamId, outgoing: &Outgoing) -> Result<Progress, SendError> {
         match self.streams.get(id) {
-            Some(_) if emission.is_empty() => Ok(Progress::Done),
+            Some(_) if outgoing.is_empty() => Ok(Progress::Done),
             Some(stream) if !stream.state.has_said_all() => Ok(Progress::NeedRoom),
-            _ => Err(EmitError::Ended),
+            _ => Err(SendError::Ended),
         }
     }
 
@@ -260,7 +266,7 @@ impl<T: Watched> Session<T> {
             let counts = stream.end == Some(End::HalfClosed);
             let end =
                 if counts { End::HalfClosed } else { End::Cancelled { code: CANCELLED, refused: false } };
-            let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.ropes);
+            let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.segmented_messages);
             let is_read = stream.is_read();
             self.stopped(&stopped);
             return is_read;
@@ -269,29 +275,29 @@ impl<T: Watched> Session<T> {
     }
 }
 
-/// Whether a stream may say now what an emission holds.
+/// Whether a stream may say now what an outgoing holds.
 #[inline]
-fn check_parts<T>(role: Role, stream: &Stream<T>, emission: &Emission) -> Result<(), EmitError> {
-    if emission.headers.is_some() && !stream.state.owes_headers() {
-        return Err(EmitError::OutOfOrder("headers"));
+fn check_parts<T>(role: Role, stream: &Stream<T>, outgoing: &Outgoing) -> Result<(), SendError> {
+    if outgoing.headers.is_some() && !stream.state.owes_headers() {
+        return Err(SendError::OutOfOrder("headers"));
     }
-    match &emission.message {
+    match &outgoing.message {
         Some(message) => {
-            let headless = role == Role::Server && stream.state.owes_headers() && emission.headers.is_none();
+            let headless = role == Role::Server && stream.state.owes_headers() && outgoing.headers.is_none();
             if headless || message.left() != stream.state.unsent() {
-                return Err(EmitError::OutOfOrder("message"));
+                return Err(SendError::OutOfOrder("message"));
             }
         }
         None => {
-            let aborts = matches!(emission.ending, Some(Ending::Trailers { code: 1.., .. }));
-            if stream.state.unsent().is_some() && emission.ending.is_some() && !aborts {
-                return Err(EmitError::OutOfOrder("ending"));
+            let aborts = matches!(outgoing.ending, Some(Ending::Trailers { code: 1.., .. }));
+            if stream.state.unsent().is_some() && outgoing.ending.is_some() && !aborts {
+                return Err(SendError::OutOfOrder("ending"));
             }
         }
     }
-    match (&emission.ending, role) {
+    match (&outgoing.ending, role) {
         (Some(Ending::HalfClose), Role::Server) | (Some(Ending::Trailers { .. }), Role::Client) => {
-            Err(EmitError::OutOfOrder("ending"))
+            Err(SendError::OutOfOrder("ending"))
         }
         _ => Ok(()),
     }

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
-use tollfree_layout::{MethodIdx, RopeIdx, StreamId};
+use tollfree_layout::{MethodIdx, SegmentedIdx, StreamId};
 
 use crate::area::AreaOffers;
-use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
 use crate::ending::leave;
 use crate::error::Closed;
 use crate::frame_builder::CRUMB_LEN;
+use crate::incoming::{End, Incoming, Part};
 use crate::methods::Methods;
 use crate::pending::Pending;
-use crate::rope::Ropes;
+use crate::segmented::SegmentedMessages;
+use crate::single_frame::SingleFrame;
 use crate::stream::{Stream, Watched};
 use crate::streams::Streams;
-use crate::whole::Whole;
 use crate::{Full, Outbound};
 
 /// Which end of the session this is.
@@ -80,7 +80,7 @@ pub struct Accepted {
     pub path: Option<Bytes>,
     /// Deadline on the client's monotonic clock in nanoseconds; 0 for none.
     pub deadline_ns: u64,
-    /// Packed metadata. Those of a request that came [as a whole](Arrival::Request) are there.
+    /// Packed metadata. Those of a request that came [as a whole](Incoming::Request) are there.
     pub headers: Bytes,
 }
 
@@ -127,7 +127,7 @@ pub struct Session<T> {
     /// since is passed over.
     pub(crate) short: VecDeque<StreamId>,
     pub(crate) pending: Pending,
-    pub(crate) ropes: Ropes,
+    pub(crate) segmented_messages: SegmentedMessages,
     pub(crate) ready: VecDeque<StreamId>,
     /// The transport's parts of streams that were forgotten while somebody waited for their news.
     pub(crate) abandoned: Vec<T>,
@@ -167,7 +167,7 @@ impl<T: Watched> Session<T> {
             reserve: local.session_window.saturating_sub(first_windows),
             short: VecDeque::new(),
             pending: Pending::default(),
-            ropes: Ropes::default(),
+            segmented_messages: SegmentedMessages::default(),
             ready: VecDeque::new(),
             abandoned: Vec::new(),
             session_is_short: false,
@@ -216,7 +216,7 @@ impl<T: Watched> Session<T> {
 
     /// As [`accept`](Session::accept), and [takes](Session::take) the request where it came as a whole.
     #[inline]
-    pub fn accept_whole(&mut self) -> Option<(Accepted, Option<Whole>)> {
+    pub fn accept_whole(&mut self) -> Option<(Accepted, Option<SingleFrame>)> {
         let (accepted, whole) = self.accept_and(|stream| stream.inbox.take_whole())?;
         if let Some(whole) = &whole {
             self.owe_session(charge(whole.message().len()));
@@ -250,9 +250,9 @@ impl<T: Watched> Session<T> {
 
     /// Forgets a stream, and what of it was not read.
     pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
-        let Session { ropes, abandoned, .. } = self;
+        let Session { segmented_messages, abandoned, .. } = self;
         let removed = self.streams.remove_if(id, |stream| {
-            leave(stream, ropes, abandoned);
+            leave(stream, segmented_messages, abandoned);
             true
         });
         removed.is_some()
@@ -305,21 +305,25 @@ impl<T: Watched> Session<T> {
         None
     }
 
-    /// Takes what was received on a stream, as far as it makes one [`Arrival`]: all of it, for the usual unary call. `None`:
-    /// nothing yet. A call that has ended, and whose end is in the arrival, is forgotten thereby. A call that nobody knows any
+    /// Takes what was received on a stream, as far as it makes one [`Incoming`]: all of it, for the usual unary call. `None`:
+    /// nothing yet. A call that has ended, and whose end is in the incoming, is forgotten thereby. A call that nobody knows any
     /// more reads as [`End::SessionClosed`] or cancelled.
     #[inline]
-    pub fn take(&mut self, id: StreamId) -> Option<Arrival> {
-        self.take_with(id, |rope| rope)
+    pub fn take(&mut self, id: StreamId) -> Option<Incoming> {
+        self.take_with(id, |segmented| segmented)
     }
 
-    /// As [`take`](Session::take), with what `make` makes of a rope's index.
+    /// As [`take`](Session::take), with what `make` makes of a segmented message's index.
     // Three times in a unary call, mostly in vain: a call of this takes as long as what it finds out then.
     #[inline(always)]
-    pub fn take_with<R>(&mut self, id: StreamId, make: impl FnOnce(RopeIdx) -> R) -> Option<Arrival<R>> {
+    pub fn take_with<R>(
+        &mut self,
+        id: StreamId,
+        make: impl FnOnce(SegmentedIdx) -> R,
+    ) -> Option<Incoming<R>> {
         let Some(stream) = self.streams.get_mut(id) else {
             let end = Some(self.end_of_unknown());
-            return Some(Arrival::Part(Box::new(Part { end, forgotten: true, ..Part::default() })));
+            return Some(Incoming::Part(Box::new(Part { end, forgotten: true, ..Part::default() })));
         };
         let Some(whole) = stream.inbox.take_whole() else {
             let has_part = stream.end.is_some() || !stream.is_read();
@@ -329,13 +333,13 @@ impl<T: Watched> Session<T> {
             // What an ended stream held was given back when it ended.
             Role::Client => {
                 self.forget(id, CANCELLED);
-                Arrival::Answer(whole)
+                Incoming::Answer(whole)
             }
             Role::Server => {
                 if stream.is_live() {
                     self.owe_session(charge(whole.message().len()));
                 }
-                Arrival::Request(whole)
+                Incoming::Request(whole)
             }
         })
     }
@@ -343,7 +347,7 @@ impl<T: Watched> Session<T> {
     /// [Takes](Session::take) the answer to a call, if all of it has come in one frame (client). The call is over, and is
     /// forgotten thereby.
     #[inline]
-    pub fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
+    pub fn take_answer(&mut self, id: StreamId) -> Option<SingleFrame> {
         let answer = self.streams.get_mut(id)?.inbox.take_whole()?;
         // What an ended stream held was given back when it ended.
         self.forget(id, CANCELLED);
@@ -351,7 +355,7 @@ impl<T: Watched> Session<T> {
     }
 
     /// What there is of a call that has something to read, or an end.
-    fn take_part<R>(&mut self, id: StreamId, make: impl FnOnce(RopeIdx) -> R) -> Option<Arrival<R>> {
+    fn take_part<R>(&mut self, id: StreamId, make: impl FnOnce(SegmentedIdx) -> R) -> Option<Incoming<R>> {
         let stream = self.streams.get_mut(id)?;
         let headers = stream.headers.take();
         let chunk = stream.inbox.pop();
@@ -365,12 +369,12 @@ impl<T: Watched> Session<T> {
             if live {
                 self.owe(id, charge_of(&chunk));
             }
-            part.chunk = Some(chunk.with_rope(make));
+            part.chunk = Some(chunk.with_segmented(make));
         }
         if part.forgotten {
             self.forget(id, CANCELLED);
         }
-        Some(Arrival::Part(part))
+        Some(Incoming::Part(part))
     }
 
     /// Whether the peer's last word on a call has come.
@@ -380,7 +384,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether [`take`](Session::take) has something to give.
     #[inline]
-    pub fn has_arrival(&self, id: StreamId) -> bool {
+    pub fn has_incoming(&self, id: StreamId) -> bool {
         self.streams.get(id).is_none_or(|stream| stream.end.is_some() || !stream.is_read())
     }
 
@@ -406,7 +410,9 @@ impl<T: Watched> Session<T> {
     /// Whether small frames wait for room.
     #[inline]
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.ropes.has_taken() || self.ropes.has_wanted()
+        !self.pending.is_empty()
+            || self.segmented_messages.has_taken()
+            || self.segmented_messages.has_wanted()
     }
 
     /// Whether so many small frames wait for room that nothing more should be received: the peer doesn't read.
@@ -427,7 +433,7 @@ impl<T: Watched> Session<T> {
             return Ok(());
         }
         self.pending.stage(out)?;
-        self.ropes.stage(out)
+        self.segmented_messages.stage(out)
     }
 }
 

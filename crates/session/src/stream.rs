@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use tollfree_layout::RopeIdx;
+use tollfree_layout::SegmentedIdx;
 
-use crate::arrival::{Chunk, End};
 use crate::credit::{charge, charge_of};
+use crate::incoming::{Chunk, End};
+use crate::single_frame::SingleFrame;
 use crate::stream_state::StreamState;
-use crate::whole::Whole;
 
 /// What was received for a call and not yet read, but for its headers. Most calls never have more than one frame's worth:
 /// that takes a pointer, and the room for chunks is not even initialized.
@@ -17,7 +17,7 @@ pub(crate) enum Inbox {
     #[default]
     Empty,
     /// All that the peer says, the headers among it.
-    Whole(Whole),
+    Whole(SingleFrame),
     Chunks(Chunks),
 }
 
@@ -57,7 +57,7 @@ impl Inbox {
 
     /// Takes what came as a whole.
     #[inline]
-    pub(crate) fn take_whole(&mut self) -> Option<Whole> {
+    pub(crate) fn take_whole(&mut self) -> Option<SingleFrame> {
         if !self.is_whole() {
             return None;
         }
@@ -65,13 +65,13 @@ impl Inbox {
         Some(whole)
     }
 
-    /// Drops everything, and gives the ropes that nobody will take now.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = RopeIdx> + use<> {
+    /// Drops everything, and gives the segmented messages that nobody will take now.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = SegmentedIdx> + use<> {
         let chunks = match std::mem::take(self) {
             Inbox::Chunks(chunks) => chunks,
             _ => Chunks::default(),
         };
-        chunks.first.into_iter().chain(chunks.more).filter_map(|chunk| chunk.rope)
+        chunks.first.into_iter().chain(chunks.more).filter_map(|chunk| chunk.segmented)
     }
 
     /// What is not read has cost so much.

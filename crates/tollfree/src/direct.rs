@@ -12,7 +12,7 @@ pub use crate::message::compression::Encodings;
 pub use crate::message::form::{Form, Ready, Root, Struct, Types, types};
 pub use crate::message::objects::Written;
 pub use crate::server::typed::handler::{Handler, handler, unimplemented};
-pub use crate::server::typed::run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
+pub use crate::server::typed::run::{Direct, Passing, Raw, Run, register, type_id, unary};
 pub use crate::server::typed::streams::{client_streaming, server_streaming, streaming};
 pub use crate::typed::client::{Generated, Grpc, Streams, Way};
 pub use crate::typed::{Method, Named};

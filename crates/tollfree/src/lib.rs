@@ -24,6 +24,7 @@ mod channel;
 #[doc(hidden)]
 pub mod direct;
 mod endpoint;
+pub mod gateway;
 mod http;
 mod message;
 mod metadata;
@@ -33,7 +34,6 @@ pub mod metrics;
 #[path = "metrics/absent.rs"]
 mod metrics;
 mod server;
-pub mod shepherd;
 mod status;
 mod trouble;
 mod typed;

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use tollfree_pool::{AllocError, RefError, RopeError};
-use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
+use tollfree_pool::{AllocError, RefError, SegmentedError};
+use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, SendError};
 use tonic::{Code, Status};
 
 use crate::trouble::Trouble;
@@ -27,23 +27,23 @@ pub(crate) fn of_content(code: Code, words: impl Into<String>) -> Status {
     sourced(Status::new(code, words), Trouble::Content)
 }
 
-/// What a shepherd says of messages for which there is no room: its words are about them.
+/// What a gateway says of messages for which there is no room: its words are about them.
 #[cold]
 pub(crate) fn of_room(status: Status) -> Status {
     sourced(status, Trouble::Content)
 }
 
 /// A call that could not be sent.
-pub(crate) fn emit(error: EmitError, peer: &str) -> Status {
+pub(crate) fn emit(error: SendError, peer: &str) -> Status {
     let trouble = Trouble::from(&error);
     let status = match error {
-        EmitError::Closed(reason) => return closed(&reason, peer),
-        EmitError::Ended => Status::cancelled("the call has ended"),
-        EmitError::Draining => Status::unavailable(format!("{peer} is shutting down")),
-        EmitError::MetadataLen { .. } | EmitError::MessageLen { .. } => {
+        SendError::Closed(reason) => return closed(&reason, peer),
+        SendError::Ended => Status::cancelled("the call has ended"),
+        SendError::Draining => Status::unavailable(format!("{peer} is shutting down")),
+        SendError::MetadataLen { .. } | SendError::MessageLen { .. } => {
             Status::resource_exhausted(format!("not sent to {peer}: {error}"))
         }
-        EmitError::MethodPath { .. } | EmitError::Misencoded(_) => {
+        SendError::MethodPath { .. } | SendError::Misencoded(_) => {
             Status::internal(format!("not sent to {peer}: {error}"))
         }
         _ => Status::unavailable(format!("not sent to {peer}: {error}")),
@@ -267,7 +267,7 @@ pub(crate) fn deadline() -> Status {
     sourced(Status::deadline_exceeded("the deadline has passed"), Trouble::Late)
 }
 
-/// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's business.
+/// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's backends.
 pub(crate) fn pool_full(shortage: &AllocError) -> Status {
     let told = match shortage {
         AllocError::Exhausted { len, by, .. } => format!("the pool has no {len} bytes for it: {by}"),
@@ -292,7 +292,7 @@ pub(crate) fn refs(error: &RefError) -> Status {
 }
 
 /// A received message that says it has refs, and makes no sense.
-pub(crate) fn rope(error: &RopeError) -> Status {
+pub(crate) fn segmented(error: &SegmentedError) -> Status {
     of_content(Code::Internal, format!("protocol error: {error}"))
 }
 
@@ -319,7 +319,7 @@ pub enum ServeError {
     /// The rendezvous socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A shepherd refuses this server.
+    /// A gateway refuses this server.
     #[error("can't attach: {0}")]
     Attach(#[from] ConnectError),
     /// A TCP or Unix socket could not be bound.
@@ -371,8 +371,8 @@ mod tests {
         for (status, number) in [
             (closed(&Closed::HungUp, "p"), Some(errors::SESSION_HUNG_UP)),
             (closed(&Closed::ByPeer("it ends".into()), "p"), Some(errors::SESSION_CLOSED_BY_PEER)),
-            (emit(EmitError::MessageLen { len: 1 }, "p"), Some(errors::CALL_MESSAGE_LEN)),
-            (emit(EmitError::Closed(Closed::Here("x")), "p"), Some(errors::SESSION_CLOSED_HERE)),
+            (emit(SendError::MessageLen { len: 1 }, "p"), Some(errors::CALL_MESSAGE_LEN)),
+            (emit(SendError::Closed(Closed::Here("x")), "p"), Some(errors::SESSION_CLOSED_HERE)),
             (unconnected(ConnectErrorKind::Stale), Some(errors::CONNECT_NOBODY_LISTENS)),
             (unconnected(ConnectErrorKind::Io(io::Error::other("x"))), Some(errors::CONNECT_FAILED)),
             (deadline(), None),
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_resource_exhausted() {
-        let status = emit(EmitError::MetadataLen { len: 2, max: 1 }, "p");
+        let status = emit(SendError::MetadataLen { len: 2, max: 1 }, "p");
         assert_eq!(status.code(), Code::ResourceExhausted);
     }
 }

@@ -1,14 +1,14 @@
 //! What went wrong with a call that Tollfree ended, for those who are told nothing of sockets, processes and groups.
 //!
 //! A status that is made here names the peer: it is read where the session is. The status has a typed source beside its words, and a
-//! shepherd says the error again from that ([`for_outside`]). It passes no words on that it doesn't know: what has no such source is said
+//! gateway says the error again from that ([`for_outside`]). It passes no words on that it doesn't know: what has no such source is said
 //! by its code alone.
 
 use std::error::Error;
 use std::io;
 
 use tollfree_layout::errors;
-use tollfree_transport::{Closed, EmitError};
+use tollfree_transport::{Closed, SendError};
 use tonic::Status;
 
 /// What went wrong with a call, without a word about who and where.
@@ -54,14 +54,14 @@ fn of_kind(kind: Option<io::ErrorKind>) -> String {
     kind.map_or_else(String::new, |kind| format!(": {kind}"))
 }
 
-impl From<&EmitError> for Trouble {
-    fn from(error: &EmitError) -> Trouble {
+impl From<&SendError> for Trouble {
+    fn from(error: &SendError) -> Trouble {
         match error {
-            EmitError::Ended => Trouble::Ended,
-            EmitError::MetadataLen { len, max } => Trouble::MetadataLen { len: *len, max: *max },
-            EmitError::MessageLen { len } => Trouble::MessageLen { len: *len },
-            EmitError::MethodPath { len } => Trouble::MethodPath { len: *len },
-            EmitError::Misencoded(_) => Trouble::Misencoded,
+            SendError::Ended => Trouble::Ended,
+            SendError::MetadataLen { len, max } => Trouble::MetadataLen { len: *len, max: *max },
+            SendError::MessageLen { len } => Trouble::MessageLen { len: *len },
+            SendError::MethodPath { len } => Trouble::MethodPath { len: *len },
+            SendError::Misencoded(_) => Trouble::Misencoded,
             _ => Trouble::Gone,
         }
     }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::status;
 
-    const PEER: &str = "shm:///run/secret.sock (worker 3 of process 4711 in group hush)";
+    const PEER: &str = "shm:///run/secret.sock (backend connection 3 of process 4711 in group hush)";
 
     /// Every way in which a session ends.
     fn ends() -> Vec<Closed> {
@@ -143,14 +143,14 @@ mod tests {
     /// Every error that a status is made of, with its words for this process.
     fn statuses() -> Vec<Status> {
         let len = (1, 2);
-        let emissions = [
-            EmitError::Ended,
-            EmitError::Draining,
-            EmitError::StreamCount { max: 1 },
-            EmitError::MetadataLen { len: len.0, max: len.1 },
-            EmitError::MethodPath { len: 1 },
-            EmitError::MessageLen { len: 1 },
-            EmitError::OutOfOrder("/run/secret.sock"),
+        let sends = [
+            SendError::Ended,
+            SendError::Draining,
+            SendError::StreamCount { max: 1 },
+            SendError::MetadataLen { len: len.0, max: len.1 },
+            SendError::MethodPath { len: 1 },
+            SendError::MessageLen { len: 1 },
+            SendError::OutOfOrder("/run/secret.sock"),
         ];
         let kinds = [
             ConnectErrorKind::NotFound,
@@ -180,7 +180,7 @@ mod tests {
         ];
         all.extend(ends().iter().map(|closed| status::closed(closed, PEER)));
         all.extend(ends().into_iter().map(|closed| status::emit(closed.into(), PEER)));
-        all.extend(emissions.into_iter().map(|error| status::emit(error, PEER)));
+        all.extend(sends.into_iter().map(|error| status::emit(error, PEER)));
         all.extend(refs.iter().map(status::refs));
         all.extend(
             kinds.into_iter().map(|kind| {
@@ -199,7 +199,7 @@ mod tests {
             let told = for_outside(&status);
             assert_eq!(told.code(), status.code());
             assert!(!told.message().is_empty() && told.source().is_none(), "{told:?}");
-            for secret in ["shm", "sock", "/run", "4711", "worker", "hush"] {
+            for secret in ["shm", "sock", "/run", "4711", "backend_connection", "hush"] {
                 assert!(!told.message().contains(secret), "{secret} in {told:?}, of {status:?}");
             }
         }
@@ -209,7 +209,7 @@ mod tests {
     fn what_is_known_of_a_failure_is_told() {
         let told = |status: Status| for_outside(&status).message().to_owned();
         assert!(told(status::closed(&Closed::HungUp, PEER)).contains("has ended"));
-        let long = EmitError::MetadataLen { len: 15_400, max: 15_360 };
+        let long = SendError::MetadataLen { len: 15_400, max: 15_360 };
         assert!(told(status::emit(long, PEER)).contains("15360 are allowed"));
         let words = "the message breaks off";
         assert_eq!(told(status::of_content(Code::Internal, words)), words);

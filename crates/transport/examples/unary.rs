@@ -10,21 +10,21 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Address, Attachment, Call, Config, Emission, End, Ending, Listener, Opening, Outgoing,
+    Address, Attachment, Call, Config, End, Ending, Listener, Opening, Outgoing, OutgoingMessage,
 };
 
 async fn call(client: &Attachment, body: Bytes) {
     let opening = Opening { path: "/tollfree.bench.v1.Echo/Call", deadline_ns: 0 };
-    let mut emission = Emission {
+    let mut outgoing = Outgoing {
         headers: None,
-        message: Some(Outgoing::new(body, false)),
+        message: Some(OutgoingMessage::new(body, false)),
         ending: Some(Ending::HalfClose),
     };
     let mut opener = client.open();
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.expect("it is open");
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.expect("it is open");
     loop {
-        let arrival = poll_fn(|cx| stream.poll_arrival(cx)).await.expect("the server is there");
-        match arrival.into_part().end {
+        let incoming = poll_fn(|cx| stream.poll_incoming(cx)).await.expect("the server is there");
+        match incoming.into_part().end {
             None => {}
             Some(End::Trailers { code: 0, .. }) => return,
             Some(end) => panic!("{end:?}"),
@@ -40,12 +40,12 @@ async fn serve(server: &Attachment) {
         let request = first.expect("a small request comes as a whole").into_part();
         assert_eq!(request.end, Some(End::HalfClosed));
         let body = request.chunk.expect("it has a message").bytes.freeze().slice(5..);
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
-            message: Some(Outgoing::new(body, false)),
+            message: Some(OutgoingMessage::new(body, false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.expect("the client reads");
+        poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.expect("the client reads");
     }
 }
 

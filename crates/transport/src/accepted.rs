@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tollfree_layout::MethodIdx;
-use tollfree_session::{self as session, Closed, Emission, EmitError, End, Progress, Whole};
+use tollfree_session::{self as session, Closed, End, Outgoing, Progress, SendError, SingleFrame};
 
 use crate::attachment::Attachment;
-use crate::call::{Arrival, CANCELLED, Chunk, Stream};
+use crate::call::{CANCELLED, Chunk, Incoming, Stream};
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::runtime_waiters::WaitKey;
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 
 impl Attachment {
     /// Waits for the next call, and puts it into `place`, from which it need not be moved to be answered (server). While
-    /// further ones are at hand, what is sent on this session is held back for a few emissions, so that the replies of a
+    /// further ones are at hand, what is sent on this session is held back for a few sends, so that the replies of a
     /// batch go out together, unless its handlers take long: ask again soon, or [`flush`](Attachment::flush).
     ///
     /// # Errors
@@ -55,7 +55,7 @@ pub struct Call {
     /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
     pub deadline_ns: Option<u64>,
     /// What has come with it, where the client has said everything: the stream does not give that again.
-    pub first: Option<Arrival>,
+    pub first: Option<Incoming>,
     /// The call itself.
     pub stream: Stream,
 }
@@ -67,7 +67,7 @@ pub struct Accepted<'a> {
     shared: &'a Arc<Shared>,
     accepted: session::Accepted,
     /// What has come with it, where the client has said everything. The metadata are there where it came as a whole.
-    first: Option<Arrival>,
+    first: Option<Incoming>,
     /// Answered, or somebody else's.
     gone: bool,
     /// Further calls were at hand.
@@ -89,7 +89,7 @@ impl Accepted<'_> {
     /// Packed metadata, until the request is [taken](Accepted::take_whole).
     pub fn headers(&self) -> &[u8] {
         match &self.first {
-            Some(Arrival::Request(whole)) => whole.headers(),
+            Some(Incoming::Request(whole)) => whole.headers(),
             _ => &self.accepted.headers,
         }
     }
@@ -104,28 +104,28 @@ impl Accepted<'_> {
 
     /// The request, where all of it has come, and it is not compressed: the client will say nothing more.
     /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on, and that has no metadata.
-    pub fn take_whole(&mut self) -> Option<Whole> {
+    pub fn take_whole(&mut self) -> Option<SingleFrame> {
         let part = match self.first.as_mut()? {
-            Arrival::Part(part) => part,
+            Incoming::Part(part) => part,
             _ => match self.first.take() {
-                Some(Arrival::Request(whole)) => return Some(whole),
+                Some(Incoming::Request(whole)) => return Some(whole),
                 _ => return None,
             },
         };
         if part.end != Some(End::HalfClosed) || !part.chunk.as_ref().is_some_and(Chunk::is_plain) {
             return None;
         }
-        Whole::request(&self.accepted.headers, part.chunk.take()?.bytes.freeze())
+        SingleFrame::request(&self.accepted.headers, part.chunk.take()?.bytes.freeze())
     }
 
     /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
     ///
     /// # Errors
-    /// [`EmitError`]; those that say that the call has ended mean that nobody listens any more.
-    pub fn reply(&mut self, emission: &mut Emission) -> Result<bool, EmitError> {
+    /// [`SendError`]; those that say that the call has ended mean that nobody listens any more.
+    pub fn reply(&mut self, outgoing: &mut Outgoing) -> Result<bool, SendError> {
         let mut core = self.shared.enter()?;
         let (id, socket) = (self.accepted.id, &self.shared.socket);
-        let progress = core.send(id, emission, socket)?;
+        let progress = core.send(id, outgoing, socket)?;
         if progress == Progress::Done && core.settle(id, socket) && !self.gone {
             self.gone = true;
             // No task has waited for anything on it, and none here for it to end.
@@ -145,7 +145,7 @@ impl Accepted<'_> {
         }
         let first = self.first.take();
         let headers = match &first {
-            Some(Arrival::Request(whole)) => Bytes::copy_from_slice(whole.headers()),
+            Some(Incoming::Request(whole)) => Bytes::copy_from_slice(whole.headers()),
             _ => std::mem::take(&mut self.accepted.headers),
         };
         let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
@@ -175,16 +175,16 @@ impl Core {
             return false;
         };
         let has_more = self.connection.accepted();
-        let first = whole.map(Arrival::Request);
+        let first = whole.map(Incoming::Request);
         let accepted = place.insert(Accepted { shared, accepted, first, gone: false, has_more });
         // Of one that goes on, what is read later is what makes room for more.
         if accepted.first.is_none()
             && self.session().has_end(accepted.accepted.id)
-            && let Some(arrival) =
-                self.session_mut().take_with(accepted.accepted.id, |rope| Claim::new(shared, rope))
+            && let Some(incoming) =
+                self.session_mut().take_with(accepted.accepted.id, |segmented| Claim::new(shared, segmented))
         {
-            accepted.gone = arrival.is_last();
-            accepted.first = Some(arrival);
+            accepted.gone = incoming.is_last();
+            accepted.first = Some(incoming);
         }
         true
     }

@@ -14,16 +14,16 @@ use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
 use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 
+use crate::cooperative_budget::CooperativeBudget;
 use crate::inherited::OfProcess;
 use crate::link::Seed;
 use crate::registers::Registers;
 use crate::remote::{LocalPeer, RemoteIdentity};
 use crate::shaking;
 use crate::shared::{Shared, Socket};
-use crate::streak::Streak;
 use tollfree_host::{
-    Attached, Config, ConnectError, ConnectErrorKind, DIAL_PAUSE, HandshakeError, Introduction, PeerPool,
-    Purpose, STARTING, patience,
+    Attached, Config, ConnectError, ConnectErrorKind, DIAL_PAUSE, HandshakeError, PeerPool, Purpose,
+    Registration, STARTING, patience,
 };
 
 /// What lies in a ring, in bytes.
@@ -38,7 +38,7 @@ pub struct Backlog {
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) accepts: Streak,
+    pub(crate) accepts: CooperativeBudget,
     /// Set where the session is one over memory.
     local: Option<LocalPeer>,
     /// The peer's end of the socket, where the system said it.
@@ -69,7 +69,7 @@ async fn dial(path: &Path, busy: Duration, starting: Duration) -> std::io::Resul
 }
 
 impl Attachment {
-    /// Connects to a server, or to a shepherd that is to call a target ([`Config::via`]). Must be called in a tokio runtime with
+    /// Connects to a server, or to a gateway that is to call a target ([`Config::via`]). Must be called in a tokio runtime with
     /// IO and time.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// Connects to a shepherd as a process that it is to call: this side is the session's server. Must be called in a tokio
+    /// Connects to a gateway as a process that it is to call: this side is the session's server. Must be called in a tokio
     /// runtime with IO and time.
     ///
     /// # Errors
@@ -89,9 +89,9 @@ impl Attachment {
     pub async fn attach(
         address: &Address,
         config: &Config,
-        introduction: Introduction,
+        registration: Registration,
     ) -> Result<Attachment, ConnectError> {
-        let purpose = Purpose::Attach(introduction);
+        let purpose = Purpose::Attach(registration);
         let (attachment, _) =
             Attachment::meet(address, &address.socket_path(), config, &purpose, None).await?;
         Ok(attachment)
@@ -138,7 +138,7 @@ impl Attachment {
         Ok((attachment, answer))
     }
 
-    /// Connects to a shepherd of another host, which both certificates prove to each other: to be called by it, or to call by way of
+    /// Connects to a gateway of another host, which both certificates prove to each other: to be called by it, or to call by way of
     /// it. It refuses every other purpose. Must be called in a tokio runtime with IO and time.
     ///
     /// # Errors
@@ -192,7 +192,13 @@ impl Attachment {
         let shared = Shared::new(attached, seed, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
-        Ok(Attachment { shared, accepts: Streak::default(), local: None, peer_addr: None, peer_cred: None })
+        Ok(Attachment {
+            shared,
+            accepts: CooperativeBudget::default(),
+            local: None,
+            peer_addr: None,
+            peer_cred: None,
+        })
     }
 
     /// Why the session is over, if it is.
@@ -245,35 +251,35 @@ impl Attachment {
         self.shared.load.is_shared()
     }
 
-    /// Whether the two sides are members of one pool, so that messages may be ropes.
+    /// Whether the two sides are members of one pool, so that messages may be segmented messages.
     pub fn peer_pool(&self) -> PeerPool {
         self.shared.peer_pool
     }
 
-    /// Whether messages to the server, which has attached to a shepherd, may be ropes of a pool that it joins later on
+    /// Whether messages to the server, which has attached to a gateway, may be segmented messages of a pool that it joins later on
     /// ([`Config::lending`](crate::Config::lending)).
     pub fn lends(&self) -> bool {
         self.shared.lends
     }
 
-    /// Ropes sent that the peer has not taken hold of yet.
-    pub fn ropes_in_flight(&self) -> usize {
-        self.shared.enter().map_or(0, |core| core.session().ropes_in_flight())
+    /// SegmentedMessages sent that the peer has not taken hold of yet.
+    pub fn segmented_messages_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session().segmented_messages_in_flight())
     }
 
-    /// Whether the peer had to be given the bytes of the rope that it took last, since it can't map what this side can. So it
+    /// Whether the peer had to be given the bytes of the segmented message that it took last, since it can't map what this side can. So it
     /// is likely to be with the next.
     pub fn gives_inline(&self) -> bool {
         self.shared.enter().is_ok_and(|core| core.session().gives_inline())
     }
 
-    /// Looks whether the peer has taken ropes of which it could not yet be heard, for it wakes nobody to say so. `true`: some
+    /// Looks whether the peer has taken segmented messages of which it could not yet be heard, for it wakes nobody to say so. `true`: some
     /// need not be kept any more.
     pub fn look_for_taken(&self) -> bool {
         self.shared.look_for_taken()
     }
 
-    /// Announces requests in another way from now on (shepherd), and asks the process that has attached to wait for them so, which it
+    /// Announces requests in another way from now on (gateway), and asks the process that has attached to wait for them so, which it
     /// does when it is about to wait the next time. Nothing is lost by that: what was to wait for more is announced at once.
     pub fn set_registers(&self, registers: &Registers) {
         if let Ok(mut core) = self.shared.enter() {

@@ -6,22 +6,22 @@ use std::task::{Context, Poll};
 
 use tollfree_layout::StreamId;
 use tollfree_rendezvous::PeerIdentity;
-use tollfree_session::{self as session, Closed, Emission, EmitError, Progress};
+use tollfree_session::{self as session, Closed, Outgoing, Progress, SendError};
 
 use crate::claim::Claim;
+use crate::cooperative_budget::CooperativeBudget;
 use crate::core::Core;
 use crate::runtime_waiters::{StreamSlots, WaitKey};
 use crate::shared::{Shared, Socket};
-use crate::streak::Streak;
 
 /// What has come on a call since its reader looked last.
-pub type Arrival = session::Arrival<Claim>;
+pub type Incoming = session::Incoming<Claim>;
 /// Part of what a peer says on a call.
 pub type Part = session::Part<Claim>;
 /// Part of a received message.
 pub type Chunk = session::Chunk<Claim>;
 /// One thing of a [`Part`].
-pub type Incoming = session::Incoming<Claim>;
+pub type IncomingPiece = session::IncomingPiece<Claim>;
 
 /// One call. Dropping it before it has ended cancels it at the peer.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Stream {
     speaks: AtomicBool,
     /// What is read may be answered before more is read.
     answers: AtomicBool,
-    emits: Streak,
+    emits: CooperativeBudget,
 }
 
 /// Long parts of a message that go out for one taking of the lock.
@@ -51,7 +51,7 @@ impl Stream {
             gone: AtomicBool::new(false),
             speaks: AtomicBool::new(false),
             answers: AtomicBool::new(false),
-            emits: Streak::default(),
+            emits: CooperativeBudget::default(),
         }
     }
 
@@ -60,9 +60,9 @@ impl Stream {
         self.shared.identity
     }
 
-    /// Ropes sent in its session that the peer has not taken hold of yet.
-    pub fn ropes_in_flight(&self) -> usize {
-        self.shared.enter().map_or(0, |core| core.session().ropes_in_flight())
+    /// SegmentedMessages sent in its session that the peer has not taken hold of yet.
+    pub fn segmented_messages_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session().segmented_messages_in_flight())
     }
 
     /// As [`crate::Attachment::look_for_taken`].
@@ -75,19 +75,19 @@ impl Stream {
         self.id
     }
 
-    /// Sends what `emission` holds; ready when all of it is on its way.
+    /// Sends what `outgoing` holds; ready when all of it is on its way.
     ///
     /// # Errors
-    /// [`EmitError::Ended`] when the call has ended meanwhile.
-    pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
-        self.emits.poll(cx, |cx| self.poll_emit_now(cx, emission))
+    /// [`SendError::Ended`] when the call has ended meanwhile.
+    pub fn poll_emit(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
+        self.emits.poll(cx, |cx| self.poll_emit_now(cx, outgoing))
     }
 
-    fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+    fn poll_emit_now(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
         let key = WaitKey::Write(self.id);
         let polled = self.shared.poll_wait(cx, key, false, |core, socket| {
             core.turns.sends(self.id);
-            match core.send(self.id, emission, socket) {
+            match core.send(self.id, outgoing, socket) {
                 Ok(Progress::Done) => {
                     if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
                         core.forget(self.id, CANCELLED, socket);
@@ -113,48 +113,49 @@ impl Stream {
     }
 
     /// A server's task asks its handler for an answer: while something `is_at_hand`, and once a message has been read since, that is to be said
-    /// before the client can have any more to say. [`poll_arrival`](Stream::poll_arrival) gives what has come then, and does not look out for more.
+    /// before the client can have any more to say. [`poll_incoming`](Stream::poll_incoming) gives what has come then, and does not look out for more.
     pub fn answers(&self, is_at_hand: bool) {
         self.answers.store(true, Ordering::Relaxed);
         self.speaks.store(is_at_hand, Ordering::Relaxed);
     }
 
-    /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
+    /// What the peer has sent on this call, as much of it as makes one [`Incoming`]: of the usual unary call everything, for
     /// one taking of the lock. Not to be asked again once an end has come that nothing follows.
     ///
     /// # Errors
     /// Ready with the reason in a child of `fork`. A session that ends shows as the [`End`](crate::End) of the call.
-    pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
+    pub fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
         let speaks = self.speaks.load(Ordering::Relaxed);
-        let polled = self.shared.poll_read(cx, self.id, speaks, |core| self.take_arrival(core));
+        let polled = self.shared.poll_read(cx, self.id, speaks, |core| self.take_incoming(core));
         if polled.is_ready() && self.answers.load(Ordering::Relaxed) {
             self.speaks.store(true, Ordering::Relaxed);
         }
         polled
     }
 
-    /// What has come already, as of [`poll_arrival`](Stream::poll_arrival): for one who asks again soon, and does not wait.
+    /// What has come already, as of [`poll_incoming`](Stream::poll_incoming): for one who asks again soon, and does not wait.
     ///
     /// # Errors
     /// The reason in a child of `fork`.
-    pub fn try_arrival(&self) -> Result<Option<Arrival>, Closed> {
+    pub fn try_incoming(&self) -> Result<Option<Incoming>, Closed> {
         let mut core = self.shared.enter()?;
         core.poll(&self.shared.socket);
-        let arrival = self.take_arrival(&mut core);
-        if arrival.is_some() && core.session().has_pending() {
+        let incoming = self.take_incoming(&mut core);
+        if incoming.is_some() && core.session().has_pending() {
             core.flush(&self.shared.socket);
         }
-        Ok(arrival)
+        Ok(incoming)
     }
 
     #[inline(always)]
-    fn take_arrival(&self, core: &mut Core) -> Option<Arrival> {
-        let arrival = core.session_mut().take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
-        if arrival.is_last() {
+    fn take_incoming(&self, core: &mut Core) -> Option<Incoming> {
+        let incoming =
+            core.session_mut().take_with(self.id, |segmented| Claim::new(&self.shared, segmented))?;
+        if incoming.is_last() {
             self.gone.store(true, Ordering::Relaxed);
             core.wake_ready();
         }
-        Some(arrival)
+        Some(incoming)
     }
 
     /// Why the session of this call is over, if it is.
@@ -221,24 +222,24 @@ impl Drop for Stream {
 }
 
 impl Core {
-    /// Sends as much of an emission as there is room for.
+    /// Sends as much of an outgoing as there is room for.
     pub(crate) fn send(
         &mut self,
         id: StreamId,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
         socket: &Socket,
-    ) -> Result<Progress, EmitError> {
+    ) -> Result<Progress, SendError> {
         let is_queue = self.is_queue();
-        if is_queue && let Some(progress) = self.waits_behind(id, emission)? {
+        if is_queue && let Some(progress) = self.waits_behind(id, outgoing)? {
             return Ok(progress);
         }
-        let mut progress = self.connection.send(id, emission);
+        let mut progress = self.connection.send(id, outgoing);
         for _ in 1..PARTS_COUNT {
             if progress != Ok(Progress::Partly) {
                 break;
             }
             self.flush(socket);
-            progress = match self.connection.send(id, emission) {
+            progress = match self.connection.send(id, outgoing) {
                 Ok(Progress::NeedRoom) => Ok(Progress::RanOut),
                 progress => progress,
             };

@@ -1,4 +1,4 @@
-//! Ropes that were received, and what their readers owe the peer.
+//! SegmentedMessages that were received, and what their readers owe the peer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tollfree_kill_points::{Point, here};
-use tollfree_layout::RopeIdx;
+use tollfree_layout::SegmentedIdx;
 use tollfree_session::{Asked, Closed};
 
 use crate::shared::Shared;
 
-/// A claim on the peer to keep the parts of a rope. Dropped, it tells the peer that it need not any longer: when hold was
+/// A claim on the peer to keep the parts of a segmented message. Dropped, it tells the peer that it need not any longer: when hold was
 /// taken of them, or when nobody wants them.
 pub struct Claim {
     shared: Arc<Shared>,
-    rope: RopeIdx,
+    segmented: SegmentedIdx,
 }
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claim").field(&self.rope).finish()
+        f.debug_tuple("Claim").field(&self.segmented).finish()
     }
 }
 
 impl Claim {
-    pub(crate) fn new(shared: &Arc<Shared>, rope: RopeIdx) -> Claim {
-        Claim { shared: shared.clone(), rope }
+    pub(crate) fn new(shared: &Arc<Shared>, segmented: SegmentedIdx) -> Claim {
+        Claim { shared: shared.clone(), segmented }
     }
 
     /// Why the session is over, and with it what the peer kept, if it is. Looks whether the peer has hung up: one system call.
@@ -38,11 +38,11 @@ impl Claim {
         }
     }
 
-    /// Asks the peer for the bytes of the rope's refs, which are `len` and not more than this side is willing to have: for a
+    /// Asks the peer for the bytes of the segmented message's refs, which are `len` and not more than this side is willing to have: for a
     /// receiver that can't take hold of them. To be called once; [`poll_bytes`](Self::poll_bytes) waits.
     pub fn want_bytes(&self, len: u32) {
         if let Ok(mut core) = self.shared.enter() {
-            core.session_mut().want_rope(self.rope, len);
+            core.session_mut().want_segmented(self.segmented, len);
             core.flush(&self.shared.socket);
             core.leave_to_driver();
         }
@@ -57,11 +57,11 @@ impl Claim {
         if let Some(closed) = core.session().closed() {
             return Poll::Ready(Err(closed.clone()));
         }
-        match core.session_mut().asked_rope(self.rope) {
+        match core.session_mut().asked_segmented(self.segmented) {
             Asked::Here(bytes) => Poll::Ready(Ok(Some(bytes))),
             Asked::Refused => Poll::Ready(Ok(None)),
             Asked::Coming => {
-                core.rope_waits.insert(self.rope, cx.waker().clone());
+                core.segmented_waits.insert(self.segmented, cx.waker().clone());
                 core.leave_to_driver();
                 Poll::Pending
             }
@@ -71,10 +71,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        here(Point::RopeTaken);
+        here(Point::SegmentedTaken);
         if let Ok(mut core) = self.shared.enter() {
-            core.rope_waits.remove(&self.rope);
-            core.session_mut().take_rope(self.rope);
+            core.segmented_waits.remove(&self.segmented);
+            core.session_mut().take_segmented(self.segmented);
             core.flush_soon(&self.shared.socket);
         }
     }

@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use tokio::runtime;
 use tollfree_connection::Connection;
 use tollfree_kill_points::{Point, here};
-use tollfree_layout::{RopeIdx, StreamId};
+use tollfree_layout::{SegmentedIdx, StreamId};
 use tollfree_os::rustix;
-use tollfree_session::{Closed, Role, Session, Whole};
+use tollfree_session::{Closed, Role, Session, SingleFrame};
 
 use crate::link::{Link, Seed};
 use crate::load::Load;
@@ -45,8 +45,8 @@ pub(crate) struct Core {
     pub(crate) next_number: u64,
     /// How many of them were told to try, and have not yet.
     pub(crate) told_count: usize,
-    /// Tasks that wait for the bytes of ropes, by these.
-    pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
+    /// Tasks that wait for the bytes of segmented messages, by these.
+    pub(crate) segmented_waits: HashMap<SegmentedIdx, Waker>,
     /// Senders that wait for room in the ring.
     pub(crate) room: RoomQueue,
     /// To be called once the lock is released.
@@ -77,7 +77,7 @@ impl Core {
             opens: BTreeMap::new(),
             next_number: 0,
             told_count: 0,
-            rope_waits: HashMap::new(),
+            segmented_waits: HashMap::new(),
             room: RoomQueue::default(),
             wakes: SmallVec::new(),
             news: 0,
@@ -172,7 +172,7 @@ impl Core {
     #[inline]
     pub(crate) fn take_next_of(&mut self, id: StreamId, socket: &Socket) -> bool {
         let came = self.receive(socket);
-        let arrived = self.session().has_arrival(id);
+        let arrived = self.session().has_incoming(id);
         if came && !arrived {
             self.news += 1;
             self.wake_ready();
@@ -182,7 +182,7 @@ impl Core {
 
     /// The answer to a call, if all of it has come in one frame. The call is over then.
     #[inline]
-    pub(crate) fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
+    pub(crate) fn take_answer(&mut self, id: StreamId) -> Option<SingleFrame> {
         let answer = self.session_mut().take_answer(id)?;
         if !self.opens.is_empty() {
             self.wake_ready();
@@ -218,7 +218,7 @@ impl Core {
     /// Whether anybody waits for what may have come.
     #[inline]
     fn may_wake(&self) -> bool {
-        let wanted = self.room.has_untold() || !self.opens.is_empty() || !self.rope_waits.is_empty();
+        let wanted = self.room.has_untold() || !self.opens.is_empty() || !self.segmented_waits.is_empty();
         self.session().has_ready() || self.accept.waiting || wanted
     }
 
@@ -242,7 +242,7 @@ impl Core {
         if self.room.has_untold() {
             self.wake_senders();
         }
-        if !self.rope_waits.is_empty() {
+        if !self.segmented_waits.is_empty() {
             self.wake_asked();
         }
         if !self.opens.is_empty() {
@@ -250,13 +250,13 @@ impl Core {
         }
     }
 
-    /// Wakes those whose ropes' bytes have come, or never will.
+    /// Wakes those whose segmented messages' bytes have come, or never will.
     fn wake_asked(&mut self) {
         if self.session().closed().is_some() {
-            self.wakes.extend(self.rope_waits.drain().map(|(_, waker)| waker));
+            self.wakes.extend(self.segmented_waits.drain().map(|(_, waker)| waker));
         }
-        while let Some(rope) = self.session_mut().next_asked() {
-            self.wakes.extend(self.rope_waits.remove(&rope));
+        while let Some(segmented) = self.session_mut().next_asked() {
+            self.wakes.extend(self.segmented_waits.remove(&segmented));
         }
     }
 
@@ -436,10 +436,12 @@ impl Core {
         self.waits_by_itself() && !polled
     }
 
-    /// Whether something is to happen that no task looks for: room for frames, bytes of ropes, or ropes on calls that were
+    /// Whether something is to happen that no task looks for: room for frames, bytes of segmented messages, or segmented messages on calls that were
     /// cancelled.
     fn waits_by_itself(&self) -> bool {
-        self.session().has_pending() || self.session().expects_strays() || self.session().awaits_rope_bytes()
+        self.session().has_pending()
+            || self.session().expects_strays()
+            || self.session().awaits_segmented_bytes()
     }
 
     /// Has a driver see to what happens by itself, if nobody looks at the ring.

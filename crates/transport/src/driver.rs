@@ -16,14 +16,14 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollfree_kill_points::{Point, here};
 use tollfree_os::rustix;
-use tollfree_rendezvous::{Doorbell, Seldom};
+use tollfree_rendezvous::{Doorbell, RateLimitedLog};
 use tollfree_session::{Closed, Violation};
 
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
 use tollfree_host::SocketEvent;
 
-static SILENT: Seldom = Seldom::new();
+static SILENT: RateLimitedLog = RateLimitedLog::new();
 
 /// A poller that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);

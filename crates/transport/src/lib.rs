@@ -17,10 +17,10 @@
 //! let server = listener.accept().await.expect("it listens");
 //!
 //! let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-//! let mut request = Emission {
-//!     message: Some(Outgoing::new("hello".into(), false)),
+//! let mut request = Outgoing {
+//!     message: Some(OutgoingMessage::new("hello".into(), false)),
 //!     ending: Some(Ending::HalfClose),
-//!     ..Emission::default()
+//!     ..Outgoing::default()
 //! };
 //! let mut opener = client.open();
 //! let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut request)).await?;
@@ -38,6 +38,7 @@ mod accepted;
 mod attachment;
 mod call;
 mod claim;
+mod cooperative_budget;
 mod core;
 mod driver;
 mod files;
@@ -54,6 +55,7 @@ mod looking;
 mod objects;
 mod opening;
 mod peer_socket;
+mod pending_handshakes;
 mod publishing;
 mod registers;
 mod remote;
@@ -61,15 +63,13 @@ mod room;
 mod runtime_waiters;
 mod shaking;
 mod shared;
-mod silence;
-mod streak;
 mod turn;
 mod turns;
 mod unix_listener;
 
 pub use accepted::{Accepted, Call};
 pub use attachment::{Attachment, Backlog};
-pub use call::{Arrival, Chunk, Incoming, Part, Stream};
+pub use call::{Chunk, Incoming, IncomingPiece, Part, Stream};
 pub use claim::Claim;
 pub use files::{FileError, aside, read_file};
 #[cfg(feature = "tls")]
@@ -88,17 +88,17 @@ pub use remote::{LocalPeer, RemoteIdentity};
 pub use tollfree_connection::{Announced, WaitPolicy};
 pub use tollfree_host::counts::{Waits, peer_deaths, waits};
 pub use tollfree_host::{
-    Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, Introduction, PeerPool, Purpose, Quotas,
-    Refusals, Ticket, Token, TokenError, Tokens,
+    Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, PeerPool, Purpose, Quotas, Refusals,
+    Registration, Ticket, Token, TokenError, Tokens,
 };
 pub use tollfree_os::clock::{now_ns, tick_ns};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
-    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,
-    SocketFile, SocketMode, is_listed, is_master_of, is_same_user, own_user,
+    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy,
+    RateLimitedLog, SocketFile, SocketMode, is_listed, is_master_of, is_same_user, own_user,
 };
 pub use tollfree_session::{
-    Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
-    Outgoing, Parts, Unencoded, Whole, Written, join,
+    Closed, DeferredEncoding, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
+    Outgoing, OutgoingMessage, Parts, SendError, SingleFrame, Written, join,
 };
 pub use unix_listener::bind_unix;

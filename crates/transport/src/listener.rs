@@ -7,26 +7,26 @@ use tokio::sync::{Notify, mpsc};
 use tollfree_kill_points::{Point, here};
 use tollfree_os::tokio_net::{UnixListener, UnixStream};
 use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
-use tollfree_rendezvous::{Address, BindError, FileId, PeerIdentity, Rendezvous, Seldom};
+use tollfree_rendezvous::{Address, BindError, FileId, PeerIdentity, RateLimitedLog, Rendezvous};
 
 use crate::attachment::Attachment;
 use crate::inherited::OfProcess;
+use crate::pending_handshakes::PendingHandshakes;
 use crate::shaking;
-use crate::silence::Silent;
 use crate::turn::Turn;
 use tollfree_host::Config;
 use tollfree_host::HandshakeError;
-use tollfree_host::Ledger;
+use tollfree_host::QuotaUsage;
 
 /// Pause after the system had no descriptor or memory for one more client.
 const SHED: Duration = Duration::from_millis(50);
 
 /// Newcomers wait for others' descriptors to be closed.
-static UNCLOSED: Seldom = Seldom::new();
+static UNCLOSED: RateLimitedLog = RateLimitedLog::new();
 /// No descriptor, or no memory, for one more.
-static NOT_ACCEPTED: Seldom = Seldom::new();
-static REFUSED: Seldom = Seldom::new();
-static NOT_STARTED: Seldom = Seldom::new();
+static NOT_ACCEPTED: RateLimitedLog = RateLimitedLog::new();
+static REFUSED: RateLimitedLog = RateLimitedLog::new();
+static NOT_STARTED: RateLimitedLog = RateLimitedLog::new();
 
 /// A bound address. Dropping it [closes](Listener::close) it; sessions go on.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ async fn accept(
     sender: mpsc::Sender<Attachment>,
     closing: Arc<Notify>,
 ) {
-    let mut silent = Silent::default();
+    let mut silent = PendingHandshakes::default();
     tokio::select! {
         () = accept_all(&socket, &config, &sender, &mut silent) => {}
         () = closing.notified() => {}
@@ -130,9 +130,9 @@ async fn accept_all(
     socket: &UnixListener,
     config: &Arc<Config>,
     sender: &mpsc::Sender<Attachment>,
-    silent: &mut Silent,
+    silent: &mut PendingHandshakes,
 ) {
-    let ledger = Ledger::new(&config.quotas);
+    let quota_usage = QuotaUsage::new(&config.quotas);
     loop {
         match socket.accept().await {
             Ok((stream, _)) => {
@@ -150,7 +150,7 @@ async fn accept_all(
                 let turn = Arc::new(Turn::default());
                 silent.add(PeerIdentity::of(&stream).map_or(0, |identity| identity.pid), &turn);
                 let stream = OfProcess::new(stream);
-                tokio::spawn(shake_hands(stream, config.clone(), sender.clone(), turn, ledger.clone()));
+                tokio::spawn(shake_hands(stream, config.clone(), sender.clone(), turn, quota_usage.clone()));
             }
             Err(error) => {
                 // Out of descriptors or memory, most likely: those connected go on, newcomers wait in the backlog.
@@ -168,9 +168,9 @@ async fn shake_hands(
     config: Arc<Config>,
     sender: mpsc::Sender<Attachment>,
     turn: Arc<Turn>,
-    ledger: Arc<Ledger>,
+    quota_usage: Arc<QuotaUsage>,
 ) {
-    let attached = match shaking::accept(&stream, &config, &turn, &ledger).await {
+    let attached = match shaking::accept(&stream, &config, &turn, &quota_usage).await {
         Ok(attached) => attached,
         Err(error) => {
             match error {

@@ -6,7 +6,7 @@
 use tokio::runtime::{self, RuntimeFlavor};
 use tollfree_connection::constants::GLANCES_AT_ONCE;
 use tollfree_layout::StreamId;
-use tollfree_session::Whole;
+use tollfree_session::SingleFrame;
 
 use crate::core::{Core, current_cpu};
 use crate::runtime_waiters::WaitKey;
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     /// Looks for the answer to a call, as long as a task looks within one `poll`. `None`: it has not come, or not in one frame.
-    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
+    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<SingleFrame> {
         core.offer_now_and_then();
         let mut glances = match self.is_dedicated() {
             true => core.dedicated_glances(),
@@ -134,7 +134,7 @@ impl Shared {
                 let seen = core.news;
                 core.let_others_in();
                 // Another thread may have taken it meanwhile.
-                if core.news != seen && core.session().has_arrival(id) {
+                if core.news != seen && core.session().has_incoming(id) {
                     break;
                 }
             }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 use tollfree_layout::StreamId;
-use tollfree_session::{Emission, EmitError, Opening, Progress, Whole};
+use tollfree_session::{Opening, Outgoing, Progress, SendError, SingleFrame};
 
 use crate::attachment::Attachment;
 use crate::call::{CANCELLED, Stream};
@@ -29,7 +29,7 @@ pub(crate) const TOLD_COUNT_MAX: usize = 16;
 #[derive(Debug)]
 pub enum Started {
     /// The answer has come, all of it in one frame. The call is over.
-    Answered(Whole),
+    Answered(SingleFrame),
     /// The call is open.
     Open(Stream),
     /// The same, and the task is woken when something has come for it.
@@ -39,7 +39,7 @@ pub enum Started {
 }
 
 impl Attachment {
-    /// Begins a call with as much of `emission` as fits (client); what is left over goes by [`Stream::poll_emit`]. Where that
+    /// Begins a call with as much of `outgoing` as fits (client); what is left over goes by [`Stream::poll_emit`]. Where that
     /// is everything, and nobody else looks at the ring, looks for the answer too, for as long as a task looks within one
     /// `poll`.
     ///
@@ -47,17 +47,17 @@ impl Attachment {
     /// done where there is none.
     ///
     /// # Errors
-    /// [`EmitError`]; nothing of the call was sent then, so it may be made elsewhere.
+    /// [`SendError`]; nothing of the call was sent then, so it may be made elsewhere.
     #[inline]
     pub fn start(
         &self,
         cx: &mut Context<'_>,
         opening: Opening<'_>,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
         meanwhile: Option<&mut dyn FnMut()>,
-    ) -> Result<Started, EmitError> {
+    ) -> Result<Started, SendError> {
         let (shared, socket) = (&self.shared, &self.shared.socket);
-        let says_all = emission.ending.is_some();
+        let says_all = outgoing.ending.is_some();
         let mut core = shared.enter()?;
         if core.is_queue() {
             let before = core.opens.len();
@@ -65,11 +65,11 @@ impl Attachment {
                 return Ok(Started::MustWait);
             }
         }
-        let opened = core.connection.open(opening, emission);
+        let opened = core.connection.open(opening, outgoing);
         // Who polls looks for all, and who gathers publishes later.
         let alone = !core.waiters.is_polled() && core.connection.goes_alone();
         let is_first = core.turns.begins();
-        let looks = says_all && emission.is_empty() && alone && is_first && core.looks_long();
+        let looks = says_all && outgoing.is_empty() && alone && is_first && core.looks_long();
         let id = match opened {
             Ok(Ok(id)) if looks => id,
             opened => {
@@ -78,7 +78,7 @@ impl Attachment {
                 let Ok(id) = opened? else { return Ok(Started::MustWait) };
                 let key = WaitKey::Read(id);
                 let waits =
-                    emission.is_empty() && (core.follow(cx, key) || (!is_first && core.give_way(cx, key)));
+                    outgoing.is_empty() && (core.follow(cx, key) || (!is_first && core.give_way(cx, key)));
                 let stream = Stream::new(shared.clone(), id);
                 return Ok(if waits { Started::Waits(stream) } else { Started::Open(stream) });
             }
@@ -112,22 +112,22 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Opens the call with as much of `emission` as fits; what is left over goes by [`Stream::poll_emit`].
+    /// Opens the call with as much of `outgoing` as fits; what is left over goes by [`Stream::poll_emit`].
     ///
     /// # Errors
-    /// [`EmitError`]; nothing of the call was sent then, so it may be made elsewhere.
+    /// [`SendError`]; nothing of the call was sent then, so it may be made elsewhere.
     pub fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
         opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Poll<Result<Stream, EmitError>> {
+        outgoing: &mut Outgoing,
+    ) -> Poll<Result<Stream, SendError>> {
         let number = match self.number {
             Some(number) => number,
             None => {
                 let mut core = self.shared.enter()?;
                 let newest = core.opens.len();
-                match core.open_in_turn(newest, NEWEST, opening, emission, &self.shared.socket)? {
+                match core.open_in_turn(newest, NEWEST, opening, outgoing, &self.shared.socket)? {
                     Ok(id) => return Poll::Ready(Ok(Stream::new(self.shared.clone(), id))),
                     Err(progress) => *self.number.insert(core.queue_opener(progress)),
                 }
@@ -136,7 +136,7 @@ impl Opener {
         let mut is_settled = false;
         let polled = self.shared.poll_wait(cx, WaitKey::Open(number), false, |core, socket| {
             let place = core.opens.range(..number).count();
-            let opened = match core.open_in_turn(place, number, opening, emission, socket) {
+            let opened = match core.open_in_turn(place, number, opening, outgoing, socket) {
                 Ok(Ok(id)) => Ok(id),
                 Err(error) => Err(error),
                 Ok(Err(progress)) => {
@@ -249,13 +249,13 @@ impl Core {
         before: usize,
         number: u64,
         opening: Opening<'_>,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
         socket: &Socket,
-    ) -> Result<Result<StreamId, Progress>, EmitError> {
+    ) -> Result<Result<StreamId, Progress>, SendError> {
         if let Some(progress) = self.must_queue(before, number) {
             return Ok(Err(progress));
         }
-        let opened = self.connection.open(opening, emission);
+        let opened = self.connection.open(opening, outgoing);
         // Small frames that waited may have gone, though the call did not.
         self.flush_soon(socket);
         opened

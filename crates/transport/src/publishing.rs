@@ -97,9 +97,9 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
-    use tollfree_session::{Emission, Ending};
+    use tollfree_session::{Ending, Outgoing};
 
-    use crate::{Address, Attachment, Config, Introduction, Listener, Opening, WaitPolicy};
+    use crate::{Address, Attachment, Config, Listener, Opening, Registration, WaitPolicy};
 
     /// Frames that wait after each of a server's replies, while further calls are at hand. A handler takes so long.
     async fn held_by_handlers(busy: Duration) -> Vec<u32> {
@@ -112,9 +112,9 @@ mod tests {
         let mut calls = Vec::new();
         for _ in 0..20 {
             let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-            let mut emission = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
+            let mut outgoing = Outgoing { ending: Some(Ending::HalfClose), ..Outgoing::default() };
             let mut opener = client.open();
-            calls.push(poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap());
+            calls.push(poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap());
         }
         let mut held = Vec::new();
         let mut place = None;
@@ -122,8 +122,8 @@ mod tests {
         while let Some(mut accepted) = place.take() {
             std::thread::sleep(busy);
             let ending = Ending::Trailers { code: 0, block: Bytes::new() };
-            let mut emission = Emission { ending: Some(ending), ..Emission::default() };
-            assert!(accepted.reply(&mut emission).unwrap());
+            let mut outgoing = Outgoing { ending: Some(ending), ..Outgoing::default() };
+            assert!(accepted.reply(&mut outgoing).unwrap());
             held.push(server.shared.enter().unwrap().connection.held_count());
             if !server.try_accept(&mut place) {
                 break;
@@ -144,22 +144,22 @@ mod tests {
     /// arrive.
     async fn held_by_ten(wait: WaitPolicy) -> Vec<u32> {
         let directory = tempfile::tempdir().unwrap();
-        let address = Address::Path(directory.path().join("shepherd.sock"));
-        let config = Config { is_shepherd: true, wait, ..Config::default() };
+        let address = Address::Path(directory.path().join("gateway.sock"));
+        let config = Config { is_gateway: true, wait, ..Config::default() };
         let mut listener = Listener::bind(&address, config).unwrap();
-        let introduction = Introduction::new("group", vec!["test.Echo".to_owned()]).unwrap();
-        let business = Config { wait: WaitPolicy::Park, ..Config::default() };
-        let business = Attachment::attach(&address, &business, introduction).await.unwrap();
-        let shepherd = Arc::new(listener.accept().await.unwrap());
+        let registration = Registration::new("group", vec!["test.Echo".to_owned()]).unwrap();
+        let backends = Config { wait: WaitPolicy::Park, ..Config::default() };
+        let backends = Attachment::attach(&address, &backends, registration).await.unwrap();
+        let gateway = Arc::new(listener.accept().await.unwrap());
         let calls: Vec<_> = (0..10)
             .map(|_| {
-                let shepherd = shepherd.clone();
+                let gateway = gateway.clone();
                 tokio::spawn(async move {
                     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-                    let mut emission = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
-                    let mut opener = shepherd.open();
-                    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
-                    let held_count = shepherd.shared.enter().unwrap().connection.held_count();
+                    let mut outgoing = Outgoing { ending: Some(Ending::HalfClose), ..Outgoing::default() };
+                    let mut opener = gateway.open();
+                    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
+                    let held_count = gateway.shared.enter().unwrap().connection.held_count();
                     (stream, held_count)
                 })
             })
@@ -173,15 +173,15 @@ mod tests {
         }
         for _ in 0..10 {
             let mut place = None;
-            let accepted = poll_fn(|cx| business.poll_accept(cx, &mut place));
+            let accepted = poll_fn(|cx| backends.poll_accept(cx, &mut place));
             tokio::time::timeout(Duration::from_secs(20), accepted).await.expect("it is published").unwrap();
         }
-        assert_eq!(shepherd.shared.enter().unwrap().connection.held_count(), 0);
+        assert_eq!(gateway.shared.enter().unwrap().connection.held_count(), 0);
         held
     }
 
     #[tokio::test]
-    async fn calls_of_one_round_are_published_together_by_a_shepherd_that_does_not_ask_for_low_latency() {
+    async fn calls_of_one_round_are_published_together_by_a_gateway_that_does_not_ask_for_low_latency() {
         assert_eq!(held_by_ten(WaitPolicy::Park).await, (1..=10).collect::<Vec<_>>());
         assert!(held_by_ten(WaitPolicy::LowLatency).await.into_iter().all(|held_count| held_count <= 1));
     }

@@ -2,8 +2,8 @@
 //! for them. Dagger's soft reconfiguration (section 3.4).
 //!
 //! # Who does what
-//! The shepherd's side holds requests back, publishes them and rings ([`crate::publishing`]). How the process waits is its own
-//! business: it is asked by a word in the shepherd's control page ([`tollfree_connection::WaitHints`]). It says by its `waiting` word whether it
+//! The gateway's side holds requests back, publishes them and rings ([`crate::publishing`]). How the process waits is its own
+//! backends: it is asked by a word in the gateway's control page ([`tollfree_connection::WaitHints`]). It says by its `waiting` word whether it
 //! looks, and a sender that finds it asleep rings, in every mode: so a process that does otherwise than it was asked, or is changed
 //! over at any moment, loses no request.
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use tollfree_layout::StreamId;
-use tollfree_session::{Emission, EmitError, Progress};
+use tollfree_session::{Outgoing, Progress, SendError};
 
 use crate::core::Core;
 use crate::opening::TOLD_COUNT_MAX;
@@ -75,13 +75,13 @@ impl Core {
     pub(crate) fn waits_behind(
         &mut self,
         id: StreamId,
-        emission: &Emission,
-    ) -> Result<Option<Progress>, EmitError> {
+        outgoing: &Outgoing,
+    ) -> Result<Option<Progress>, SendError> {
         let number = self.room_number(id);
         if self.session().closed().is_some() || !self.is_room_claimed(number) {
             return Ok(None);
         }
-        let progress = self.session().needs_room(id, emission)?;
+        let progress = self.session().needs_room(id, outgoing)?;
         if progress == Progress::NeedRoom {
             self.queue_sender(id, number);
         }
@@ -90,7 +90,7 @@ impl Core {
 
     /// Notes what came of an attempt to send while there is a queue, or where there is to be one.
     #[cold]
-    pub(crate) fn tried_to_send(&mut self, id: StreamId, progress: &Result<Progress, EmitError>) {
+    pub(crate) fn tried_to_send(&mut self, id: StreamId, progress: &Result<Progress, SendError>) {
         let number = self.room_number(id);
         match progress {
             Ok(Progress::NeedRoom) => {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
-use tollfree_host::{Accepting, Attached, Config, Connecting, HandshakeError, Ledger, Purpose, Step, Ticket};
+use tollfree_host::{
+    Accepting, Attached, Config, Connecting, HandshakeError, Purpose, QuotaUsage, Step, Ticket,
+};
 use tollfree_os::tokio_net::UnixStream;
 
 use crate::turn::Turn;
@@ -42,16 +44,16 @@ pub(crate) async fn accept(
     stream: &UnixStream,
     config: &Config,
     turn: &Turn,
-    ledger: &Arc<Ledger>,
+    quota_usage: &Arc<QuotaUsage>,
 ) -> Result<Attached, HandshakeError> {
     let result = within(config.handshake_timeout, async {
         let mut accepting = Accepting::new(stream, config)?;
         loop {
-            let step = accepting.step(stream, config, ledger)?;
+            let step = accepting.step(stream, config, quota_usage)?;
             if accepting.has_heard() {
                 turn.heard();
                 if let Some(attached) =
-                    waited(stream, step, || accepting.step(stream, config, ledger)).await?
+                    waited(stream, step, || accepting.step(stream, config, quota_usage)).await?
                 {
                     return Ok(attached);
                 }
@@ -59,14 +61,14 @@ pub(crate) async fn accept(
             }
             let refused = tokio::select! {
                 biased;
-                waited = waited(stream, step, || accepting.step(stream, config, ledger)) => match waited? {
+                waited = waited(stream, step, || accepting.step(stream, config, quota_usage)) => match waited? {
                     Some(attached) => return Ok(attached),
                     None => continue,
                 },
                 refused = turn.refused() => refused,
             };
             // What has come may lie there when the client's turn is over, and nobody has had the time to look.
-            accepting.step(stream, config, ledger)?;
+            accepting.step(stream, config, quota_usage)?;
             if !accepting.has_heard() {
                 return Err(refused);
             }

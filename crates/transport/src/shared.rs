@@ -486,8 +486,8 @@ impl Shared {
     /// See [`Attachment::look_for_taken`](crate::Attachment::look_for_taken).
     pub(crate) fn look_for_taken(&self) -> bool {
         let Ok(mut core) = self.enter() else { return false };
-        let before = core.session().ropes_in_flight();
-        before > 0 && core.poll(&self.socket) > 0 && core.session().ropes_in_flight() < before
+        let before = core.session().segmented_messages_in_flight();
+        before > 0 && core.poll(&self.socket) > 0 && core.session().segmented_messages_in_flight() < before
     }
 
     /// Whether the thread serves this session and does nothing else.

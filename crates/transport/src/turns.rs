@@ -26,7 +26,7 @@ pub(crate) struct Turns {
     /// All up to this one have had their turn.
     had: Stamp,
     /// Calls that began since a task waited.
-    streak: u32,
+    cooperative_budget: u32,
     /// The stream on which something was sent since a task looked last.
     sent_on: Option<StreamId>,
 }
@@ -57,8 +57,8 @@ impl Turns {
     /// A call begins. Whether its caller may look for the answer at once.
     #[inline]
     pub(crate) fn begins(&mut self) -> bool {
-        self.streak += 1;
-        self.streak <= STREAK_MAX && !self.is_owed()
+        self.cooperative_budget += 1;
+        self.cooperative_budget <= STREAK_MAX && !self.is_owed()
     }
 
     /// A task sends something on a stream.
@@ -76,7 +76,7 @@ impl Turns {
     /// A task waits.
     #[inline]
     pub(crate) fn waits(&mut self) {
-        self.streak = 0;
+        self.cooperative_budget = 0;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Unix listeners for what is no session: HTTP/2 at `unix:` addresses, a shepherd's control socket.
+//! Unix listeners for what is no session: HTTP/2 at `unix:` addresses, a gateway's control socket.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 // Command tollfree-vectors answers the questions of spec/runner.md about the protocol over shared memory: it asks what the
-// product is made of. What it does not know of (tables, objects, shepherds, devices) it calls not implemented.
+// product is made of. What it does not know of (tables, objects, gateways, devices) it calls not implemented.
 package main
 
 import (

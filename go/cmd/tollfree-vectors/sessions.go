@@ -175,12 +175,12 @@ func (s *side) says(frame []byte) error {
 	switch {
 	case head.Events == wire.Control:
 		switch head.Code {
-		case wire.RopesTaken:
+		case wire.SegmentedTaken:
 			for i := range uint64(head.ChunkLen) {
-				s.session.TookRope(head.Stream + i + 1)
+				s.session.TookSegmented(head.Stream + i + 1)
 			}
-		case wire.RopeWanted:
-			s.session.WantRope(head.Stream+1, head.ChunkLen, nil)
+		case wire.SegmentedWanted:
+			s.session.WantSegmented(head.Stream+1, head.ChunkLen, nil)
 		case wire.AreaOffer:
 			s.session.OfferArea(uint32(head.Stream), head.ChunkLen)
 		case wire.AreaDrop:
@@ -197,7 +197,7 @@ func (s *side) says(frame []byte) error {
 	case s.role == wire.Client && head.Has(wire.Headers):
 		return s.opens(&head, frame)
 	case call != nil:
-		if message := ropeOf(&head); message != nil {
+		if message := segmentedOf(&head); message != nil {
 			s.session.Send(call.stream, *message, false)
 		}
 		if head.Has(wire.Trailers) {
@@ -209,13 +209,13 @@ func (s *side) says(frame []byte) error {
 	return nil
 }
 
-// ropeOf is a rope that stands for the one whose first chunk the frame has, if it has one: ropes are counted.
-func ropeOf(head *wire.Head) *session.Message {
-	if !head.Has(wire.Message) || !head.Flag(wire.IsRope) {
+// segmentedOf is a segmented message that stands for the one whose first chunk the frame has, if it has one: segmented messages are counted.
+func segmentedOf(head *wire.Head) *session.Message {
+	if !head.Has(wire.Message) || !head.Flag(wire.IsSegmented) {
 		return nil
 	}
 	bytes := mem.BufferSlice{mem.SliceBuffer{0}}
-	return &session.Message{Data: bytes, Rope: bytes}
+	return &session.Message{Data: bytes, SegmentedMessage: bytes}
 }
 
 func (s *side) opens(head *wire.Head, frame []byte) error {
@@ -228,7 +228,7 @@ func (s *side) opens(head *wire.Head, frame []byte) error {
 	}
 	call := &told{stream: new(session.Stream), reply: fields{"headers": nil, "messages": []fields{}, "trailers": []string{}, "end": "none"}}
 	opening := &session.Opening{Path: s.paths[head.Code]}
-	if !s.session.Open(s.out, call.stream, opening, ropeOf(head), false) || call.stream.ID() != head.Stream {
+	if !s.session.Open(s.out, call.stream, opening, segmentedOf(head), false) || call.stream.ID() != head.Stream {
 		return fmt.Errorf("stream %d was not opened", head.Stream)
 	}
 	call.reply["stream"] = head.Stream
@@ -289,10 +289,10 @@ func (t *told) take(chunk *session.Chunk) {
 	data := mem.BufferSlice{chunk.Data}.Materialize()
 	kind := func(object, compressed bool) string {
 		switch {
-		case object && chunk.Rope != 0:
-			return "object rope"
-		case chunk.Rope != 0:
-			return "rope"
+		case object && chunk.SegmentedMessage != 0:
+			return "object segmented"
+		case chunk.SegmentedMessage != 0:
+			return "segmented"
 		case object:
 			return "object"
 		case compressed:

@@ -50,8 +50,8 @@ type Peer struct {
 	PID      int32
 	UID, GID uint32
 	Agent    string
-	// Shepherd says that the process hands in calls of others: it has been attached to.
-	Shepherd bool
+	// Gateway says that the process hands in calls of others: it has been attached to.
+	Gateway bool
 }
 
 // A Client is one session as its client sees it. All methods are safe for use by several goroutines.

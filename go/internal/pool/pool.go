@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// mapTime is how long a reader waits for an extent that it does not map yet, before it asks the rope's sender for the bytes.
+	// mapTime is how long a reader waits for an extent that it does not map yet, before it asks the segmented message's sender for the bytes.
 	mapTime = 20 * time.Millisecond
 	// bufferTime is how long Buffer waits for memory.
 	bufferTime = time.Second

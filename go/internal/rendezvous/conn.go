@@ -164,8 +164,8 @@ func (c *Conn) SendHello(hello *wire.Hello, fd int) error {
 	return c.send(bytes[:], fd, true)
 }
 
-// SendIntroduction sends what follows a handshake message.
-func (c *Conn) SendIntroduction(bytes []byte) error { return c.send(bytes, -1, true) }
+// SendRegistration sends what follows a handshake message.
+func (c *Conn) SendRegistration(bytes []byte) error { return c.send(bytes, -1, true) }
 
 // Refuse sends a REFUSAL as far as the socket takes it at once.
 func (c *Conn) Refuse(refusal *wire.Refusal) {

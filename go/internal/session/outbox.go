@@ -22,14 +22,14 @@ const (
 type Message struct {
 	Data       mem.BufferSlice
 	Compressed bool
-	// Rope, if not nil, says that Data are what a rope carries, and holds the blocks that its refs name until the peer has taken it.
-	Rope mem.BufferSlice
+	// SegmentedMessage, if not nil, says that Data are what a segmented message carries, and holds the blocks that its refs name until the peer has taken it.
+	SegmentedMessage mem.BufferSlice
 }
 
 // Free lets go of a message that is not sent.
 func (m *Message) Free() {
 	m.Data.Free()
-	m.Rope.Free()
+	m.SegmentedMessage.Free()
 }
 
 // outgoing is a message on its way out.
@@ -84,7 +84,7 @@ func (o *outbox) add(message Message) {
 func (o *outbox) pop() {
 	o.bytes -= o.messages[0].length + wire.ChunkCharge
 	o.messages[0].Data.Free()
-	o.messages[0].Rope.Free()
+	o.messages[0].SegmentedMessage.Free()
 	o.messages[0] = outgoing{}
 	o.messages = o.messages[1:]
 	if len(o.messages) == 0 {
@@ -109,7 +109,7 @@ func (o *outbox) batch(room int) (count, length int) {
 	room = min(room, batchLenMax)
 	for i := range o.messages {
 		n := wire.BatchPrefixLen + o.messages[i].length
-		if length+n > room || o.messages[i].Rope != nil {
+		if length+n > room || o.messages[i].SegmentedMessage != nil {
 			break
 		}
 		count, length = count+1, length+n

@@ -37,7 +37,7 @@ func (s *Session) Receive(record ring.Record) (inArea bool, err error) {
 	var encoded [wire.FrameHeadLen]byte
 	record.Copy(encoded[:], 0)
 	head := wire.DecodeHead(&encoded)
-	if err := head.Check(s.role.Peer(), record.Len(), s.ropes != nil); err != nil {
+	if err := head.Check(s.role.Peer(), record.Len(), s.segmented != nil); err != nil {
 		return false, violation("frame", "%s", err)
 	}
 	inArea = head.Has(wire.Message) && head.Flag(wire.InArea)
@@ -277,8 +277,8 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		chunk.Batch = head.MessageLen
 	}
 	chunk.Data = data
-	if head.Flag(wire.IsRope) {
-		chunk.Rope = s.ropes.came()
+	if head.Flag(wire.IsSegmented) {
+		chunk.SegmentedMessage = s.segmented.came()
 	}
 	st.push(chunk)
 	return nil
@@ -306,8 +306,8 @@ func (s *Session) receiveForNobody(head *wire.Head) error {
 		return err
 	}
 	s.oweSession(uint64(head.ChunkLen) + wire.ChunkCharge)
-	if head.Flag(wire.IsRope) {
-		s.TookRope(s.ropes.came())
+	if head.Flag(wire.IsSegmented) {
+		s.TookSegmented(s.segmented.came())
 	}
 	return nil
 }
@@ -354,12 +354,12 @@ func (s *Session) receiveControl(head *wire.Head, record ring.Record) error {
 		said := wire.ShownText(reason)
 		s.End(&Closed{ByPeer: true, Said: said, Text: "the peer has ended the session: " + said})
 		return nil
-	case wire.RopesTaken:
-		return s.receiveRopesTaken(head)
-	case wire.RopeWanted:
-		return s.receiveRopeWanted(head)
-	case wire.RopeBytes:
-		return s.receiveRopeBytes(head, record)
+	case wire.SegmentedTaken:
+		return s.receiveSegmentedTaken(head)
+	case wire.SegmentedWanted:
+		return s.receiveSegmentedWanted(head)
+	case wire.SegmentedBytes:
+		return s.receiveSegmentedBytes(head, record)
 	case wire.AreaOffer, wire.AreaAccept, wire.AreaRefuse, wire.AreaDrop:
 	default:
 		return violation("frame", "CONTROL with code %d, which is none", head.Code)

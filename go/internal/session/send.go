@@ -49,7 +49,7 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, message *Mess
 	if !s.flushPending(out) || !s.MayOpen() {
 		return false
 	}
-	draft := draft{
+	builder := builder{
 		head:  wire.Head{Events: wire.Headers, Stream: s.lastID + 1, HeadersLen: uint16(len(opening.Headers))},
 		fixed: wire.FrameHeadLen + len(opening.Headers), headers: opening.Headers, opens: true,
 	}
@@ -59,25 +59,25 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, message *Mess
 		if index, interns = s.methods.next(len(opening.Path)); !interns {
 			index = wire.MethodNotInterned
 		}
-		draft.head.Flags |= wire.NamesMethod
-		draft.path = opening.Path
-		draft.head.HeadersLen += 2 + uint16(len(opening.Path))
-		draft.fixed += 2 + len(opening.Path)
+		builder.head.Flags |= wire.NamesMethod
+		builder.path = opening.Path
+		builder.head.HeadersLen += 2 + uint16(len(opening.Path))
+		builder.fixed += 2 + len(opening.Path)
 	}
-	draft.head.Code = index
+	builder.head.Code = index
 	if opening.DeadlineNS != 0 {
-		draft.head.Flags |= wire.HasDeadline
-		draft.deadlineNS = opening.DeadlineNS
-		draft.fixed += wire.DeadlineLen
+		builder.head.Flags |= wire.HasDeadline
+		builder.deadlineNS = opening.DeadlineNS
+		builder.fixed += wire.DeadlineLen
 	}
-	s.begin(st, draft.head.Stream)
+	s.begin(st, builder.head.Stream)
 	if message != nil {
 		st.out.add(*message)
 	}
 	if last {
 		st.out.ending = halfClose
 	}
-	staged := s.stage(out, st, &draft)
+	staged := s.stage(out, st, &builder)
 	if staged != sent {
 		s.streams.remove(st)
 		s.live--
@@ -85,7 +85,7 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, message *Mess
 		st.id = 0
 		return false
 	}
-	s.lastID = draft.head.Stream
+	s.lastID = builder.head.Stream
 	if interns {
 		s.methods.named(opening.Path)
 	}
@@ -138,9 +138,9 @@ func (s *Session) Flush(out Outbound) bool {
 	if s.closed != nil || !s.flushPending(out) {
 		return s.closed != nil
 	}
-	for s.queue.Len() > 0 || s.ropes.answering() {
-		if s.ropes.answering() {
-			if !s.ropes.answer(out) {
+	for s.queue.Len() > 0 || s.segmented.answering() {
+		if s.segmented.answering() {
+			if !s.segmented.answer(out) {
 				return false
 			}
 			s.loud = true
@@ -180,7 +180,7 @@ func (s *Session) flushPending(out Outbound) bool {
 		head := s.pending.Pop()
 		bytes := head.Encode()
 		place.Put(bytes[:])
-		s.loud = s.loud || head.Events != wire.Control || head.Code != wire.RopesTaken
+		s.loud = s.loud || head.Events != wire.Control || head.Code != wire.SegmentedTaken
 	}
 	return true
 }
@@ -194,8 +194,8 @@ const (
 	needsCredit
 )
 
-// A draft is a frame without its chunk and its end.
-type draft struct {
+// A builder is a frame without its chunk and its end.
+type builder struct {
 	head wire.Head
 	// fixed is the length of head, deadline and headers.
 	fixed      int
@@ -206,7 +206,7 @@ type draft struct {
 }
 
 // put puts what stands before trailers and chunk.
-func (d *draft) put(place *ring.Place) {
+func (d *builder) put(place *ring.Place) {
 	bytes := d.head.Encode()
 	place.Put(bytes[:])
 	if d.head.Flag(wire.HasDeadline) {
@@ -225,13 +225,13 @@ func (d *draft) put(place *ring.Place) {
 
 // sendFrame sends the next frame of what waits on a stream.
 func (s *Session) sendFrame(out Outbound, st *Stream) staging {
-	draft := draft{head: wire.Head{Stream: st.id}, fixed: wire.FrameHeadLen}
+	builder := builder{head: wire.Head{Stream: st.id}, fixed: wire.FrameHeadLen}
 	if st.out.hasHeaders {
-		draft.head.Events, draft.head.HeadersLen = wire.Headers, uint16(len(st.out.headers))
-		draft.fixed += len(st.out.headers)
-		draft.headers = st.out.headers
+		builder.head.Events, builder.head.HeadersLen = wire.Headers, uint16(len(st.out.headers))
+		builder.fixed += len(st.out.headers)
+		builder.headers = st.out.headers
 	}
-	return s.stage(out, st, &draft)
+	return s.stage(out, st, &builder)
 }
 
 // A cut is what a frame takes of the messages that wait.
@@ -245,15 +245,15 @@ type cut struct {
 	at     wire.AreaRange
 }
 
-// stage completes a draft with what fits of messages and the end, and puts it into the ring.
-func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
+// stage completes a builder with what fits of messages and the end, and puts it into the ring.
+func (s *Session) stage(out Outbound, st *Stream, builder *builder) staging {
 	box := &st.out
-	head := &draft.head
+	head := &builder.head
 	var cut cut
 	has := false
 	if len(box.messages) > 0 {
 		var credit bool
-		cut, has, credit = s.cut(out, st, draft)
+		cut, has, credit = s.cut(out, st, builder)
 		if !has && head.Events == 0 {
 			if credit {
 				return needsRoom
@@ -279,9 +279,9 @@ func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
 		leaves = len(box.messages) > 0
 	}
 	ends := false
-	total := draft.fixed + cut.length
+	total := builder.fixed + cut.length
 	if cut.inArea {
-		total = draft.fixed + wire.AreaRangeLen
+		total = builder.fixed + wire.AreaRangeLen
 	}
 	if !leaves {
 		switch {
@@ -303,7 +303,7 @@ func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
 		}
 	}
 	s.loud = true
-	draft.put(&record)
+	builder.put(&record)
 	if head.Has(wire.Trailers) {
 		record.Put(box.block)
 	}
@@ -312,7 +312,7 @@ func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
 		record.Put(at[:])
 		record = cut.chunk
 	}
-	s.staged(st, draft, &cut, has, ends, &record)
+	s.staged(st, builder, &cut, has, ends, &record)
 	return sent
 }
 
@@ -324,8 +324,8 @@ func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
 		if message.Compressed {
 			head.Flags |= wire.Compressed
 		}
-		if message.Rope != nil {
-			head.Flags |= wire.IsRope
+		if message.SegmentedMessage != nil {
+			head.Flags |= wire.IsSegmented
 		}
 	}
 	if message.sent+n < message.length {
@@ -336,9 +336,9 @@ func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
 }
 
 // staged puts the chunk and takes out of the outbox what has been sent.
-func (s *Session) staged(st *Stream, draft *draft, cut *cut, has, ends bool, chunk *ring.Place) {
+func (s *Session) staged(st *Stream, builder *builder, cut *cut, has, ends bool, chunk *ring.Place) {
 	box := &st.out
-	if draft.head.Has(wire.Headers) && !draft.opens {
+	if builder.head.Has(wire.Headers) && !builder.opens {
 		st.state.Do(SaidHeaders)
 		box.headers, box.hasHeaders = nil, false
 	}
@@ -351,9 +351,9 @@ func (s *Session) staged(st *Stream, draft *draft, cut *cut, has, ends bool, chu
 			box.putBatch(chunk, cut.batch)
 		} else {
 			message := &box.messages[0]
-			if message.sent == 0 && message.Rope != nil {
-				s.ropes.goes(message.Rope)
-				message.Rope = nil
+			if message.sent == 0 && message.SegmentedMessage != nil {
+				s.segmented.goes(message.SegmentedMessage)
+				message.SegmentedMessage = nil
 			}
 			message.put(chunk, cut.length)
 			st.state.SaidChunk(message.sent < message.length)
@@ -386,7 +386,7 @@ func (st *Stream) MayAdd() bool { return st.out.bytes < outboxLenMax }
 
 // cut decides how much of the messages that wait the frame takes. has is false where none of them should go along: for want
 // of credit, where credit is false, or of room beside the headers.
-func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credit bool) {
+func (s *Session) cut(out Outbound, st *Stream, builder *builder) (c cut, has, credit bool) {
 	message := &st.out.messages[0]
 	left := message.length - message.sent
 	affordable := min(st.sendCredit, s.sendCredit)
@@ -395,8 +395,8 @@ func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credi
 	}
 	granted := int(min(affordable-wire.ChunkCharge, 1<<31))
 	recordLenMax := out.RecordLenMax()
-	room := recordLenMax - draft.fixed
-	if message.sent == 0 && len(st.out.messages) > 1 && !draft.opens {
+	room := recordLenMax - builder.fixed
+	if message.sent == 0 && len(st.out.messages) > 1 && !builder.opens {
 		if count, length := st.out.batch(min(room, granted)); count > 1 {
 			return cut{length: length, batch: count}, true, true
 		}
@@ -406,7 +406,7 @@ func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credi
 		return c, false, false
 	}
 	if granted > inlineLenMax {
-		if record, chunk, at, ok := out.BeginArea(draft.fixed+wire.AreaRangeLen, granted); ok {
+		if record, chunk, at, ok := out.BeginArea(builder.fixed+wire.AreaRangeLen, granted); ok {
 			return cut{length: chunk.Left(), inArea: true, record: record, chunk: chunk, at: at}, true, true
 		}
 	}

@@ -82,9 +82,9 @@ type Session struct {
 	methods methods
 	// loud says that something was staged that the peer is to be woken for.
 	loud bool
-	// ropes is nil where the two sides have no pool in common.
-	ropes  *ropes
-	opened FIFO[*Stream]
+	// segmented messages is nil where the two sides have no pool in common.
+	segmented *segmented
+	opened    FIFO[*Stream]
 	// scratch and lastBlock are for the headers of calls, which are often those of the call before.
 	scratch   [256]byte
 	lastBlock []byte
@@ -114,7 +114,7 @@ func New(role wire.Role, local, peer Limits, pool bool, areas Areas, newStream f
 		sendCredit: peer.SessionWindow, recvCredit: local.SessionWindow,
 	}
 	if pool {
-		s.ropes = newRopes()
+		s.segmented = newSegmentedMessages()
 	}
 	// A reader may keep back half a window of what it has read: a sender that waited for more would never go on.
 	const crumbMax = 4096
@@ -131,7 +131,7 @@ func (s *Session) Closed() error { return s.closed }
 // Draining says whether no call begins any more.
 func (s *Session) Draining() bool { return s.draining }
 
-// TookLoud says whether anything was staged since it was called last that the peer is to be woken for: ROPES_TAKEN wakes nobody.
+// TookLoud says whether anything was staged since it was called last that the peer is to be woken for: SEGMENTED_TAKEN wakes nobody.
 func (s *Session) TookLoud() bool {
 	loud := s.loud
 	s.loud = false
@@ -278,8 +278,8 @@ func (s *Session) End(reason error) {
 			s.ended(st, End{Kind: EndSession, Code: 14}, keep)
 		}
 	})
-	if s.ropes != nil {
-		s.ropes.end()
+	if s.segmented != nil {
+		s.segmented.end()
 	}
 	s.pending, s.queue, s.opened, s.offered = FIFO[wire.Head]{}, FIFO[*Stream]{}, FIFO[*Stream]{}, nil
 }

@@ -46,9 +46,9 @@ type Chunk struct {
 	MessageLen uint32
 	// Batch, if not 0, is how many messages are in Data, each behind gRPC's prefix.
 	Batch uint32
-	// Rope, on the first chunk of a message that is a rope, is its number among those that have come, counted from 1. Who takes the
-	// chunk says TookRope once.
-	Rope uint64
+	// SegmentedMessage, on the first chunk of a message that is a segmented message, is its number among those that have come, counted from 1. Who takes the
+	// chunk says TookSegmented once.
+	SegmentedMessage uint64
 }
 
 func (c *Chunk) cost() uint64 { return uint64(c.Data.Len()) + wire.ChunkCharge }
@@ -163,7 +163,7 @@ func (st *Stream) unread() (cost uint64) {
 // dropUnread drops chunks that nobody has taken.
 func (s *Session) dropUnread(st *Stream) {
 	for chunk, ok := st.pop(); ok; chunk, ok = st.pop() {
-		s.TookRope(chunk.Rope)
+		s.TookSegmented(chunk.SegmentedMessage)
 		chunk.Data.Free()
 	}
 }

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// attachPauseMin and attachPauseMax are the pauses before the shepherd is looked for again.
+	// attachPauseMin and attachPauseMax are the pauses before the gateway is looked for again.
 	attachPauseMin, attachPauseMax = 10 * time.Millisecond, time.Second
 )
 
-// attachment serves what a shepherd hands in: spec/wire.md, section 24. It is a listener that listens nowhere: its sessions are those that it
+// attachment serves what a gateway hands in: spec/wire.md, section 24. It is a listener that listens nowhere: its sessions are those that it
 // has attached by.
 type attachment struct {
 	*listener
-	introduction []byte
+	registration []byte
 	context      context.Context
 	cancel       context.CancelFunc
 }
 
-// Attach gives what serves behind a shepherd, by names of the group and the services.
+// Attach gives what serves behind a gateway, by names of the group and the services.
 //
 // Errors: no address, or a name that none has.
 func Attach(address, group string, services []string, config Config) (call.Listener, error) {
@@ -37,21 +37,21 @@ func Attach(address, group string, services []string, config Config) (call.Liste
 	if err != nil {
 		return nil, err
 	}
-	introduction := wire.Introduction{Group: group, Services: services}
+	registration := wire.Registration{Group: group, Services: services}
 	// It never fails.
-	_, _ = rand.Read(introduction.Process[:])
-	said, err := introduction.Encode()
+	_, _ = rand.Read(registration.Process[:])
+	said, err := registration.Encode()
 	if err != nil {
 		return nil, err
 	}
-	a := &attachment{listener: newListener(nil, where, config), introduction: said}
+	a := &attachment{listener: newListener(nil, where, config), registration: said}
 	a.context, a.cancel = context.WithCancel(context.Background())
 	return a, nil
 }
 
-// Serve attaches, and serves calls, again and again. A shepherd that is not there yet is waited for.
+// Serve attaches, and serves calls, again and again. A gateway that is not there yet is waited for.
 //
-// Errors: the shepherd refuses this process for good the first time.
+// Errors: the gateway refuses this process for good the first time.
 func (a *attachment) Serve(service call.Service) error {
 	a.mu.Lock()
 	if a.closing {
@@ -79,7 +79,7 @@ func (a *attachment) Serve(service call.Service) error {
 	return nil
 }
 
-// refusedError is a shepherd's refusal.
+// refusedError is a gateway's refusal.
 type refusedError struct{ said wire.Hello }
 
 func (e *refusedError) Error() string {
@@ -104,7 +104,7 @@ func (a *attachment) meet() (*meeting, error) {
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &a.config, nil, a.introduction)
+	met, err := attach(conn, &a.config, nil, a.registration)
 	if err != nil {
 		stop()
 		return nil, err

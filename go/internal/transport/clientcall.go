@@ -163,7 +163,7 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 		message, got, wrong = c.assembler.next(l.session, &c.Stream, c.messageLenMax)
 		return got || wrong != nil || c.End().Kind != session.NotEnded
 	})
-	if got && c.assembler.rope != 0 {
+	if got && c.assembler.segmented != 0 {
 		message, wrong = l.take(&c.assembler, message, c.messageLenMax, c, &c.receiving, func() bool { return c.ending != nil })
 		got = wrong == nil
 	}

@@ -127,9 +127,9 @@ type upgrade struct {
 	ends  Ends
 }
 
-// attach makes a client's handshake, with what it presents, if not nil; or with an introduction, if not nil, that of a server that attaches to
-// a shepherd. conn is closed where it fails.
-func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, introduction []byte) (met *meeting, err error) {
+// attach makes a client's handshake, with what it presents, if not nil; or with a registration, if not nil, that of a server that attaches to
+// a gateway. conn is closed where it fails.
+func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, registration []byte) (met *meeting, err error) {
 	m := &meeting{conn: conn}
 	defer func() {
 		if err != nil {
@@ -143,11 +143,11 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, introductio
 		return nil, err
 	}
 	kind := uint32(wire.KindHello)
-	if introduction != nil {
+	if registration != nil {
 		kind = wire.KindAttach
 	}
 	hello := config.hello(kind)
-	hello.BodyLen = uint32(len(introduction))
+	hello.BodyLen = uint32(len(registration))
 	if upgrade != nil {
 		hello.Features |= wire.FeatureUpgrade
 		hello.Required |= wire.FeatureUpgrade
@@ -155,8 +155,8 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, introductio
 		upgrade.ends.put(&hello)
 	}
 	sendErr := conn.SendHello(&hello, m.own.FD())
-	if sendErr == nil && introduction != nil {
-		sendErr = conn.SendIntroduction(introduction)
+	if sendErr == nil && registration != nil {
+		sendErr = conn.SendRegistration(registration)
 	}
 	m.own.Sent()
 	// A server may refuse at first sight, and hang up.
@@ -183,8 +183,8 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, introductio
 	if upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
 		return nil, &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
 	}
-	if (said.StreamCount == 0) != (introduction != nil) {
-		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a shepherd that takes some"}
+	if (said.StreamCount == 0) != (registration != nil) {
+		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a gateway that takes some"}
 	}
 	if sendErr != nil {
 		return nil, sendErr

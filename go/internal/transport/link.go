@@ -32,8 +32,8 @@ type link struct {
 	arrivals arrivals
 	life     lifetime
 	headers  lastHeaders
-	// ropes looks for ropes that the peer has taken.
-	ropes ropeWatch
+	// segmented messages looks for segmented messages that the peer has taken.
+	segmented segmentedWatch
 }
 
 // A side is what is known of a session's ends when its link is made, and never changes.
@@ -139,8 +139,8 @@ func (l *link) send() (rings bool) {
 			}
 		}
 	}
-	if l.session.KeepsRopes() {
-		l.ropes.arm(l)
+	if l.session.KeepsSegmentedMessages() {
+		l.segmented.arm(l)
 	}
 	published := l.rings.sender.Publish()
 	return l.bell.due(l.session.TookLoud() && published)

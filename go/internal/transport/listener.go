@@ -143,10 +143,10 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	l.host(met, service, false)
 }
 
-// host serves a session until it is over. shepherd says that its client is one.
-func (l *listener) host(met *meeting, service *call.Service, shepherd bool) {
+// host serves a session until it is over. gateway says that its client is one.
+func (l *listener) host(met *meeting, service *call.Service, gateway bool) {
 	from := met.peerAt(l.address.String())
-	from.Shepherd = shepherd
+	from.Gateway = gateway
 	host := host{
 		parent: context.Background(), ended: l.forget,
 		serve: func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) },

@@ -18,8 +18,8 @@ type assembler struct {
 	batch []byte
 	part  call.Message
 	begun bool
-	// rope, if not 0, is the number of the rope that part is, until it is taken.
-	rope uint64
+	// segmented message, if not 0, is the number of the segmented message that part is, until it is taken.
+	segmented uint64
 	// one is the room for the first message, which in most calls is one chunk; used says that it is in use.
 	one  [1]mem.Buffer
 	used bool
@@ -43,25 +43,25 @@ func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) 
 		}
 		if chunk.Object {
 			chunk.Data.Free()
-			s.TookRope(chunk.Rope)
-			return message, false, &fault{codes.Internal, "a message came as a linear object, which nobody has asked for"}
+			s.TookSegmented(chunk.SegmentedMessage)
+			return message, false, &fault{codes.Internal, "a message came as a flat message, which nobody has asked for"}
 		}
 		if chunk.Batch > 0 {
 			a.batch = chunk.Data.ReadOnlyData()
 			continue
 		}
 		if chunk.First {
-			a.part, a.begun, a.rope = call.Message{Compressed: chunk.Compressed}, true, chunk.Rope
+			a.part, a.begun, a.segmented = call.Message{Compressed: chunk.Compressed}, true, chunk.SegmentedMessage
 			most := uint64(lenMax)
-			if a.rope != 0 {
-				// What the rope carries is bounded here, and the message where it is taken.
-				most += wire.RopeHeadLen + wire.RopeRefCountMax*wire.RopeEntryLen
+			if a.segmented != 0 {
+				// What the segmented message carries is bounded here, and the message where it is taken.
+				most += wire.SegmentedHeadLen + wire.SegmentedRefCountMax*wire.SegmentEntryLen
 			}
 			if uint64(chunk.MessageLen) > most {
 				chunk.Data.Free()
 				a.begun = false
-				s.TookRope(a.rope)
-				a.rope = 0
+				s.TookSegmented(a.segmented)
+				a.segmented = 0
 				return message, false, tooLong(chunk.MessageLen, lenMax)
 			}
 		}
@@ -97,8 +97,8 @@ func tooLong(n, lenMax uint32) *fault {
 
 // drop frees what has come of a message that won't be completed. The caller holds the lock.
 func (a *assembler) drop(s *session.Session) {
-	s.TookRope(a.rope)
-	a.rope = 0
+	s.TookSegmented(a.segmented)
+	a.segmented = 0
 	a.part.Data.Free()
 	a.part, a.begun, a.batch = call.Message{}, false, nil
 }

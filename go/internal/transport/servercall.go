@@ -157,7 +157,7 @@ func (c *serverCall) Recv() (message call.Message, err error) {
 		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
 		return got || wrong != nil || c.HalfClosed() || c.over()
 	})
-	if got && c.assembler.rope != 0 {
+	if got && c.assembler.segmented != 0 {
 		message, wrong = l.take(&c.assembler, message, l.config.MessageLenMax, c, &c.receiving, c.over)
 		got = wrong == nil
 	}

@@ -36,22 +36,22 @@ const (
 	HasDeadline = 0x20
 	Refused     = 0x40
 	Object      = 0x40
-	// KnownFlags are those without features. IsRope needs the feature POOL.
-	KnownFlags = 0x7f
-	IsRope     = 0x80
+	// KnownFlags are those without features. IsSegmented needs the feature POOL.
+	KnownFlags  = 0x7f
+	IsSegmented = 0x80
 )
 
-// Codes of CONTROL. Those of ropes need the feature POOL.
+// Codes of CONTROL. Those of segmented messages need the feature POOL.
 const (
-	AreaOffer  = 1
-	AreaAccept = 2
-	AreaRefuse = 3
-	AreaDrop   = 4
-	Close      = 5
-	RopesTaken = 6
-	RopeWanted = 7
-	RopeBytes  = 8
-	Objects    = 9
+	AreaOffer       = 1
+	AreaAccept      = 2
+	AreaRefuse      = 3
+	AreaDrop        = 4
+	Close           = 5
+	SegmentedTaken  = 6
+	SegmentedWanted = 7
+	SegmentedBytes  = 8
+	Objects         = 9
 )
 
 // MethodNotInterned is the code of an opening whose method has no index.
@@ -129,21 +129,21 @@ func (h *Head) TrailersAt() int { return h.HeadersAt() + int(h.HeadersLen) }
 // ChunkAt is where the chunk begins, or its area range.
 func (h *Head) ChunkAt() int { return h.TrailersAt() + int(h.TrailersLen) }
 
-// Check says what is wrong with a head that sender has written into a record of recordLen bytes: a violation of section 8. ropes
+// Check says what is wrong with a head that sender has written into a record of recordLen bytes: a violation of section 8. segmented messages
 // says whether the feature POOL is in force.
-func (h *Head) Check(sender Role, recordLen int, ropes bool) error {
+func (h *Head) Check(sender Role, recordLen int, segmented bool) error {
 	known := uint8(KnownFlags)
-	if ropes {
-		known |= IsRope
+	if segmented {
+		known |= IsSegmented
 	}
-	if h.Flags&^known != 0 || !h.makesSense(sender) || !ropes && h.aboutRopes() {
+	if h.Flags&^known != 0 || !h.makesSense(sender) || !segmented && h.aboutSegmentedMessages() {
 		return fmt.Errorf("events %#02x, flags %#02x, code %d and lengths of a frame that do not go together", h.Events, h.Flags, h.Code)
 	}
 	inline := uint64(0)
 	switch {
 	case h.Flag(InArea):
 		inline = AreaRangeLen
-	case h.Has(Message), h.Events == Control && h.Code == RopeBytes:
+	case h.Has(Message), h.Events == Control && h.Code == SegmentedBytes:
 		inline = uint64(h.ChunkLen)
 	}
 	if announced := uint64(h.ChunkAt()) + inline; announced != uint64(recordLen) {
@@ -152,9 +152,9 @@ func (h *Head) Check(sender Role, recordLen int, ropes bool) error {
 	return nil
 }
 
-// aboutRopes says whether it is a CONTROL that needs the feature POOL.
-func (h *Head) aboutRopes() bool {
-	return h.Events == Control && h.Code >= RopesTaken && h.Code <= RopeBytes
+// aboutSegmentedMessages says whether it is a CONTROL that needs the feature POOL.
+func (h *Head) aboutSegmentedMessages() bool {
+	return h.Events == Control && h.Code >= SegmentedTaken && h.Code <= SegmentedBytes
 }
 
 func (h *Head) makesSense(sender Role) bool {
@@ -178,9 +178,9 @@ func (h *Head) makesSense(sender Role) bool {
 	case h.IsBatch(sender):
 		return h.Has(Message) && h.Flags&^(InArea|Object) == First|Last|Batch && h.MessageLen != 0 && h.ChunkLen != 0
 	case !h.Has(Message):
-		return h.Flags&(First|Last|Compressed|InArea|Object|IsRope) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
+		return h.Flags&(First|Last|Compressed|InArea|Object|IsSegmented) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
 	case !h.Flag(First):
-		return h.MessageLen == 0 && h.Flags&(Compressed|Object|IsRope) == 0
+		return h.MessageLen == 0 && h.Flags&(Compressed|Object|IsSegmented) == 0
 	}
 	return !(h.Flag(Compressed) && h.Flag(Object))
 }
@@ -204,9 +204,9 @@ func (h *Head) makesSenseAlone(sender Role) bool {
 			return h.HeadersLen == 0 && h.ChunkLen == 0
 		case Close:
 			return h.ChunkLen == 0
-		case RopesTaken, RopeWanted:
+		case SegmentedTaken, SegmentedWanted:
 			return h.HeadersLen == 0 && h.ChunkLen != 0
-		case RopeBytes:
+		case SegmentedBytes:
 			return h.HeadersLen == 0
 		case Objects:
 			return sender == Server && h.HeadersLen == 0

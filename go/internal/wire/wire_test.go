@@ -215,32 +215,32 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-func FuzzRope(f *testing.F) {
+func FuzzSegmented(f *testing.F) {
 	var ref [RefLen]byte
 	ref[RefLen-8] = 9
-	f.Add(AppendRope(nil, 12, []byte("abc"), []RopeEntry{{Before: 2, Ref: ref}}))
+	f.Add(AppendSegmented(nil, 12, []byte("abc"), []SegmentEntry{{Before: 2, Ref: ref}}))
 	f.Fuzz(func(t *testing.T, carried []byte) {
-		rope, err := ParseRope(carried)
+		segmented, err := ParseSegmented(carried)
 		if err != nil {
 			return
 		}
 		before := 0
-		for _, entry := range rope.Entries {
+		for _, entry := range segmented.Entries {
 			before += int(entry.Before)
 		}
-		if before > len(rope.Inline) || int(rope.Len) != len(rope.Inline)+int(rope.RefBytes) {
-			t.Fatalf("%+v does not add up", rope)
+		if before > len(segmented.Inline) || int(segmented.Len) != len(segmented.Inline)+int(segmented.RefBytes) {
+			t.Fatalf("%+v does not add up", segmented)
 		}
 		// Reserved bytes are ignored.
-		if again, err := ParseRope(AppendRope(nil, rope.Len, rope.Inline, rope.Entries)); err != nil || again.Len != rope.Len || len(again.Entries) != len(rope.Entries) {
-			t.Fatalf("%+v became %+v: %v", rope, again, err)
+		if again, err := ParseSegmented(AppendSegmented(nil, segmented.Len, segmented.Inline, segmented.Entries)); err != nil || again.Len != segmented.Len || len(again.Entries) != len(segmented.Entries) {
+			t.Fatalf("%+v became %+v: %v", segmented, again, err)
 		}
 	})
 }
 
-func TestAnIntroductionIsAsSpecified(t *testing.T) {
-	introduction := Introduction{Process: [16]byte{15: 7}, Worker: 2, Group: "ab", Services: []string{"p.S", "q"}}
-	got, err := introduction.Encode()
+func TestAnRegistrationIsAsSpecified(t *testing.T) {
+	registration := Registration{Process: [16]byte{15: 7}, BackendConnection: 2, Group: "ab", Services: []string{"p.S", "q"}}
+	got, err := registration.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestAnIntroductionIsAsSpecified(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%x, not %x", got, want)
 	}
-	for _, wrong := range []Introduction{
+	for _, wrong := range []Registration{
 		{Group: ""}, {Group: "a b"}, {Group: strings.Repeat("a", 65)}, {Group: "a", Services: []string{"a/b"}}, {Group: "a", Services: []string{""}},
 		{Group: "a", Services: make([]string, 257)}, {Group: "a", Services: slices.Repeat([]string{strings.Repeat("s", 255)}, 40)},
 	} {

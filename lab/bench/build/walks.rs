@@ -148,7 +148,7 @@ impl<'s> Types<'s> {
             to,
             "impl Read for {theirs} {{ fn read(&self) {body}\n{structs}sum }} }}\n\
              impl Read for {view}<'_> {{ fn read(&self) {body}\n{views_read}sum }} }}\n\
-             pub(crate) fn {function}(from: {view}<'_>, mut to: {edit}<'_>) -> Result<(), DraftError> {{\n{build}Ok(()) }}\n"
+             pub(crate) fn {function}(from: {view}<'_>, mut to: {edit}<'_>) -> Result<(), BuildError> {{\n{build}Ok(()) }}\n"
         );
     }
 }

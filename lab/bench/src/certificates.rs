@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-/// Subject of the business process' certificate.
-pub const BUSINESS: &str = "business";
+/// Subject of the backend' certificate.
+pub const BACKENDS: &str = "backends";
 /// What both certificates name.
 pub const HOST: &str = "localhost";
 
-/// Writes an authority's certificate, and one of a server and of a business process.
+/// Writes an authority's certificate, and one of a server and of a backend.
 ///
 /// # Errors
 /// What the system says.
@@ -24,7 +24,7 @@ pub fn write(dir: &Path) -> Result<(), String> {
     let key = KeyPair::generate().map_err(failed)?;
     let authority = CertifiedIssuer::self_signed(authority, key).map_err(failed)?;
     save("ca.pem", authority.pem())?;
-    for name in ["server", BUSINESS] {
+    for name in ["server", BACKENDS] {
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(vec![HOST.to_owned()]).map_err(failed)?;
         params.distinguished_name = DistinguishedName::new();
@@ -35,7 +35,7 @@ pub fn write(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Authority, certificate and key of one of them, of `server` or [`BUSINESS`].
+/// Authority, certificate and key of one of them, of `server` or [`BACKENDS`].
 #[must_use]
 pub fn files(dir: &Path, name: &str) -> [PathBuf; 3] {
     [dir.join("ca.pem"), dir.join(format!("{name}.pem")), dir.join(format!("{name}.key"))]

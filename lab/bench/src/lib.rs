@@ -76,7 +76,7 @@ pub(crate) mod direct {
     include!(concat!(env!("OUT_DIR"), "/direct/tollfree.bench.v1.rs"));
 }
 
-/// Stubs that take objects, of the services that carry messages, and views and drafts of these.
+/// Stubs that take objects, of the services that carry messages, and views and builders of these.
 #[allow(dead_code, unreachable_pub, reason = "generated code")]
 pub(crate) mod objects {
     include!(concat!(env!("OUT_DIR"), "/objects/tollfree.bench.v1.rs"));

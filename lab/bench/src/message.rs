@@ -197,7 +197,7 @@ where
 /// Reads and builds each type of the messages.
 #[allow(clippy::all, deprecated, unused_mut, unused_variables, reason = "generated code")]
 pub(crate) mod walks {
-    use tollfree_processor::DraftError;
+    use tollfree_processor::BuildError;
 
     use super::Read;
 
@@ -206,7 +206,7 @@ pub(crate) mod walks {
 
 #[cfg(test)]
 mod tests {
-    use tollfree_processor::typed::{self, Draft, Owned};
+    use tollfree_processor::typed::{self, Builder, Owned};
     use tollfree_processor::{Arenas, Limits};
 
     use super::*;
@@ -215,7 +215,7 @@ mod tests {
     /// Decodes, reads and builds each message of a kind by prost's structs and by views.
     fn both_agree<P, V>(
         message: Message,
-        build: impl for<'v, 'd> Fn(V::View<'v>, V::Mut<'d>) -> Result<(), tollfree_processor::DraftError>,
+        build: impl for<'v, 'd> Fn(V::View<'v>, V::Mut<'d>) -> Result<(), tollfree_processor::BuildError>,
         read: impl for<'v> Fn(V::View<'v>) -> u64,
     ) where
         P: prost::Message + Default + PartialEq + Read,
@@ -228,9 +228,9 @@ mod tests {
             let theirs = P::decode(&bytes[..]).unwrap();
             let ours = Owned::<V>::decode(&bytes, arenas.take(), &Limits::default()).unwrap();
             assert_eq!(read(ours.view()), theirs.read(), "{message}");
-            let mut draft = Draft::<V>::new(arenas.take()).unwrap();
-            build(ours.view(), draft.edit()).unwrap();
-            let built = draft.freeze().unwrap();
+            let mut builder = Builder::<V>::new(arenas.take()).unwrap();
+            build(ours.view(), builder.edit()).unwrap();
+            let built = builder.freeze().unwrap();
             let mut buffer = tollfree_processor::EncodeBuffer::new();
             assert!(P::decode(built.object().encode(&mut buffer).unwrap()).unwrap() == theirs, "{message}");
         }

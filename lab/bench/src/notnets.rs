@@ -1,6 +1,6 @@
 //! NotNets' table 1: what a hello call takes over HTTP/2, and how much of that is left at each level of Tollfree.
 //!
-//! The paper's figures (mean / 99 % / 99.9 %, in µs): HTTP/2 209 / 507 / 1430; its bypass 26.2 / 138 / 335; its bypass
+//! The paper's figures (mean / 99 % / 99.9 %, in µs): HTTP/2 209 / 507 / 1430; its own path 26.2 / 138 / 335; its own path
 //! without serialization 9.67 / 44.1 / 231. Other machines give other times: what compares is each row's part of HTTP/2's.
 
 use crate::cells;

@@ -33,13 +33,13 @@ pub(crate) enum Order {
     Layers(layers::Part),
     /// Play a part where calls come at a rate; see [`paced`].
     Paced(paced::Part),
-    /// Be the shepherd of a side, with its socket in this directory; answers [`Serving`].
-    Shepherd(PathBuf),
-    /// Play a part at the interface to business processes; see [`device`].
+    /// Be the gateway of a side, with its socket in this directory; answers [`Serving`].
+    Gateway(PathBuf),
+    /// Play a part at the interface to backends; see [`device`].
     Device(device::Part),
     /// Play a part where a good client calls beside others; see [`hostile`].
     Hostile(hostile::Part),
-    /// Play a part where RPC work is split from business; see [`split`].
+    /// Play a part where RPC work is split from backends; see [`split`].
     Split(split::Part),
     /// Play a part where something goes wrong; see [`fault`].
     Fault(fault::Part),
@@ -135,7 +135,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Hop(part) => pool::act_hop(part, starter),
         Order::Layers(part) => layers::act(part, starter),
         Order::Paced(part) => paced::act(part, starter),
-        Order::Shepherd(dir) => side::tollfree_shortcut::shepherd(dir, starter),
+        Order::Gateway(dir) => side::tollfree_direct_connection::gateway(dir, starter),
         Order::Hostile(part) => hostile::act(part, starter),
         Order::Split(part) => split::act(part, starter),
         Order::Device(part) => device::act(part, starter),

@@ -46,8 +46,8 @@ axis! {
         TollfreePark = "tollfree-park",
         /// The same, on a channel to TCP that has left it for Tollfree.
         TollfreeUpgrade = "tollfree-upgrade",
-        /// The same, by way of a shepherd that has led the client to the server.
-        TollfreeShortcut = "tollfree-shortcut",
+        /// The same, by way of a gateway that has led the client to the server.
+        TollfreeDirectConnection = "tollfree-direct",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
         /// The same for threads that block: they share a channel, and each waits in its runtime.

@@ -62,7 +62,7 @@ const KINDS: [Kind; 9] = [
     Kind { name: "messages a second", members: &["messages_per_s"], is_summed: false },
     Kind { name: "cpu of client, ns a call", members: &["client_cpu_ns"], is_summed: true },
     Kind { name: "cpu of server, ns a call", members: &["server_cpu_ns"], is_summed: true },
-    Kind { name: "cpu of business, ns a call", members: &["host_cpu_ns"], is_summed: true },
+    Kind { name: "cpu of backends, ns a call", members: &["host_cpu_ns"], is_summed: true },
     Kind { name: "cpu between, ns a call", members: &["infra_cpu_ns"], is_summed: true },
 ];
 

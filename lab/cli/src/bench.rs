@@ -34,15 +34,15 @@ pub(crate) enum Bench {
     Stream(StreamArgs),
     /// Time many client processes that call one server: rate, fairness, worst call
     Crowd(CrowdArgs),
-    /// Repeat Split gRPC's figure 2: what RPC work costs a business core, inside of it and in a shepherd
+    /// Repeat Split gRPC's figure 2: what RPC work costs a backends core, inside of it and in a gateway
     Split(SplitArgs),
-    /// Repeat Dagger's figures 5 and 6: an echo over the interface to business processes, in each mode and batch
+    /// Repeat Dagger's figures 5 and 6: an echo over the interface to backends, in each mode and batch
     Device(DeviceArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
     /// Time single operations of a memory pool, and one hop through it
     Pool(PoolArgs),
-    /// Time a good client of a shepherd beside clients and processes that mean it no good
+    /// Time a good client of a gateway beside clients and processes that mean it no good
     Hostile(HostileArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
@@ -98,7 +98,7 @@ pub(crate) struct EchoArgs {
 
     /// What carries the calls: floor, iceoryx2, session, loop, tollfree-direct, tollfree-view,
     /// tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
-    /// tollfree-shortcut, tonic-unix, tonic-blocking, tonic-tcp, go, go-inline, grpc-go [default: all]
+    /// tollfree-direct, tonic-unix, tonic-blocking, tonic-tcp, go, go-inline, grpc-go [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

@@ -1,4 +1,4 @@
-//! `tollfree-lab bench device`: Dagger's figures 5 and 6 for the interface to business processes.
+//! `tollfree-lab bench device`: Dagger's figures 5 and 6 for the interface to backends.
 
 use clap::Args;
 use tollfree_bench::device::{self, Batch, DevicePlan, DoorbellMode};

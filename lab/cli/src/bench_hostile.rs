@@ -1,4 +1,4 @@
-//! `tollfree-lab bench hostile`: a good client beside those who mean a shepherd no good.
+//! `tollfree-lab bench hostile`: a good client beside those who mean a gateway no good.
 
 use clap::Args;
 use tollfree_bench::harness::Lasting;

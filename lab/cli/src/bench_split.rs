@@ -1,4 +1,4 @@
-//! `tollfree-lab bench split`: RPC work beside business, and outside.
+//! `tollfree-lab bench split`: RPC work beside backends, and outside.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use crate::measuring::{Output, measure, or};
 /// Options of `tollfree-lab bench split`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
 pub(crate) struct SplitArgs {
-    /// What stands between client and business: tonic (nothing), tonic-tls (nothing, over TCP with TLS), shepherd-stream (over TCP with
-    /// TLS, as on another host), shepherd-bytes, shepherd-low-latency, shepherd-objects,
-    /// shepherd-trusted, envoy, nginx [default: all]
+    /// What stands between client and backends: tonic (nothing), tonic-tls (nothing, over TCP with TLS), gateway-stream (over TCP with
+    /// TLS, as on another host), gateway-bytes, gateway-low-latency, gateway-objects,
+    /// gateway-trusted, envoy, nginx [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<SplitSide>,
 
@@ -22,8 +22,8 @@ pub(crate) struct SplitArgs {
     #[arg(long, value_name = "MESSAGE,...", value_delimiter = ',')]
     message: Vec<SplitMessage>,
 
-    /// Measure a shepherd's own answers (health, a refusal, a call of another group) while calls come at FACTOR times what the
-    /// business core can do, 1.2 unless given; each message with each time of business is a case
+    /// Measure a gateway's own answers (health, a refusal, a call of another group) while calls come at FACTOR times what the
+    /// backends core can do, 1.2 unless given; each message with each time of backends is a case
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, require_equals = true, default_missing_value = "1.2")]
     beyond: Option<f64>,
 
@@ -60,7 +60,7 @@ impl SplitArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let (sides, messages, busy_ns) = match self.beyond {
             None => (SplitSide::ALL, SplitMessage::ALL, &BUSY_NS[..]),
-            Some(_) => (&[SplitSide::ShepherdBytes][..], &[SplitMessage::Echo64][..], &BEYOND_BUSY_NS[..]),
+            Some(_) => (&[SplitSide::GatewayBytes][..], &[SplitMessage::Echo64][..], &BEYOND_BUSY_NS[..]),
         };
         let plan = SplitPlan {
             sides: or(self.side, sides),

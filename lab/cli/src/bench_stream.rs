@@ -25,11 +25,11 @@ pub(crate) struct StreamArgs {
     streams: Vec<usize>,
 
     /// What carries the streams: tonic-unix, tonic-tcp, tonic-pipe (both ends in one process), tollfree, tollfree-direct, tollfree-view,
-    /// tollfree-blocking (a thread and a channel for each stream), shepherd (a tonic client at its Unix socket) [default: all]
+    /// tollfree-blocking (a thread and a channel for each stream), gateway (a tonic client at its Unix socket) [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<StreamSide>,
 
-    /// Where the two processes run: split (a core each), same-core, unpinned. A shepherd sits with the client; a pipe's one process has
+    /// Where the two processes run: split (a core each), same-core, unpinned. A gateway sits with the client; a pipe's one process has
     /// all cores with split
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "unpinned")]
     placement: Vec<Placement>,

@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use tollfree_gateway::read_file;
 use tollfree_json::Unknown;
 use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor};
 use tollfree_schema::Schema;
-use tollfree_shepherd::read_file;
 
 use crate::failure::Failure;
 use crate::measuring::print;
 
 /// Longest input and largest object, in bytes: protobuf's own limit, and that of objects.
 const INPUT_LIMIT: u64 = i32::MAX as u64;
-/// The longest descriptor set, in bytes: as a shepherd reads.
+/// The longest descriptor set, in bytes: as a gateway reads.
 const DESCRIPTOR_SET_LEN_MAX: u64 = 64 << 20;
 const OBJECT_LIMIT: usize = u32::MAX as usize;
 
 /// What `tollfree-lab codec` can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Codec {
-    /// Decode a protobuf message into a linear object and show its fields
+    /// Decode a protobuf message into a flat message and show its fields
     Decode(DecodeArgs),
     /// Encode a message from protobuf's JSON form
     Encode(EncodeArgs),
-    /// Verify a linear object, as an engine does with one from another process
+    /// Verify a flat message, as an engine does with one from another process
     Verify(VerifyArgs),
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct DecodeArgs {
     #[command(flatten)]
     source: Source,
 
-    /// Write the linear object to a file, too
+    /// Write the flat message to a file, too
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
 }

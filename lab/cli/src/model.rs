@@ -5,31 +5,31 @@ use tollfree_bench::echo;
 use tollfree_bench::harness::{self, Machine};
 use tollfree_bench::model::{BusCosts, BusModel, OffloadModel};
 use tollfree_codec_bench::{offload_costs, ring_plan};
-use tollfree_workloads::SteeringModel;
+use tollfree_workloads::LoadBalancingModel;
 
 use crate::failure::Failure;
 use crate::measuring::{Output, measure, print};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
-    Steering(SteeringArgs),
+    LoadBalancing(LoadBalancingArgs),
     Offload(OffloadArgs),
     Bus(BusArgs),
 }
 
-/// Simulate the shepherd's steering policies on traces, beside the offline optimum
+/// Simulate the gateway's load balancing policies on traces, beside the offline optimum
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every row is simulated. A hit is a request to a worker that has its function among the last that it ran. Times of requests don't
 depend on hits. The optimum heeds the same bound. It is exact for small traces; for others it is between what a schedule has that was
 made with all requests known, and what one cache has that is as large as all together and knows no bound (Belady's rule).")]
-pub(crate) struct SteeringArgs {
+pub(crate) struct LoadBalancingArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Repeat Cerebros' figure 6: what is left of the RPC layer on a business core, by what is offloaded
+/// Repeat Cerebros' figure 6: what is left of the RPC layer on a backends core, by what is offloaded
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every row is modelled: from the paper's costs, and with --measure from this machine's too, which are measured first (headers, payloads
@@ -75,8 +75,8 @@ pub(crate) struct BusArgs {
 impl Model {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
-            Model::Steering(SteeringArgs { json }) => {
-                let model = SteeringModel::run();
+            Model::LoadBalancing(LoadBalancingArgs { json }) => {
+                let model = LoadBalancingModel::run();
                 print(&if json { format!("{}\n", serde_json::json!(model)) } else { model.text() })
             }
             Model::Offload(OffloadArgs { measure: is_measured, output }) => {

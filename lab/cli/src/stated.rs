@@ -136,7 +136,7 @@ const RUNS: [Run; 7] = [
         ],
     },
     Run {
-        arguments: "bench echo --size 64 --inflight 1 --placement split --side tollfree,tollfree-upgrade,tollfree-shortcut --seconds 0.25 --rounds 4",
+        arguments: "bench echo --size 64 --inflight 1 --placement split --side tollfree,tollfree-upgrade,tollfree-direct --seconds 0.25 --rounds 4",
         statements: &[
             Statement {
                 document: ALL,
@@ -151,24 +151,24 @@ const RUNS: [Run; 7] = [
             Statement {
                 document: ALL,
                 text: "one and 64 in flight | 1.02, 1.00 |",
-                what: "calls by a shortcut over a plain session",
+                what: "calls by a direct connection over a plain session",
                 figure: Figure::Of("p50_ns"),
                 rows: &[],
-                over: [("side", "tollfree-shortcut"), ("side", "tollfree")],
+                over: [("side", "tollfree-direct"), ("side", "tollfree")],
                 stated: 1.02,
                 spread: (0.8, 1.25),
             },
         ],
     },
     Run {
-        arguments: "bench split --message echo64 --inflight 64 --busy-ns 0 --side tonic,shepherd-bytes --seconds 0.7 --rounds 3",
+        arguments: "bench split --message echo64 --inflight 64 --busy-ns 0 --side tonic,gateway-bytes --seconds 0.7 --rounds 3",
         statements: &[Statement {
             document: USERS,
-            text: "| 64 B, 64 | business core | 7.5 | 3.2 |",
-            what: "a business core's time, behind a shepherd over plain tonic, 64 in flight",
+            text: "| 64 B, 64 | backends core | 7.5 | 3.2 |",
+            what: "a backends core's time, behind a gateway over plain tonic, 64 in flight",
             figure: Figure::PerCall("host_cpu_ns"),
             rows: &[],
-            over: [("side", "shepherd-bytes"), ("side", "tonic")],
+            over: [("side", "gateway-bytes"), ("side", "tonic")],
             stated: 0.43,
             spread: (0.25, 0.65),
         }],
@@ -366,8 +366,8 @@ mod tests {
         let statement = &RUNS[3].statements[0];
         let row = |side: &str, cpu: u64| json!({"side": side, "host_cpu_ns": cpu, "calls": 10});
         let outcome = |rows: &[Value]| statement.hold_against(rows);
-        assert!(outcome(&[row("tonic", 100), row("shepherd-bytes", 43)]).holds);
-        let slow = outcome(&[row("tonic", 100), row("shepherd-bytes", 90)]);
+        assert!(outcome(&[row("tonic", 100), row("gateway-bytes", 43)]).holds);
+        let slow = outcome(&[row("tonic", 100), row("gateway-bytes", 90)]);
         assert!(!slow.holds && slow.measured == Some(0.9) && table(&[slow]).contains("not as stated"));
         assert!(!outcome(&[row("tonic", 100)]).holds);
     }

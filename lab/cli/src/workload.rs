@@ -150,8 +150,8 @@ struct ClosedArgs {
 /// What all workloads have.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd, shepherd-objects, shepherd-stream, for the hotel [default: the
-    /// first four; the hotel: tonic, inline, and those with a shepherd]
+    /// How payloads travel: tonic, inline, ref, ref-copy; gateway, gateway-objects, gateway-stream, for the hotel [default: the
+    /// first four; the hotel: tonic, inline, and those with a gateway]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

@@ -1,11 +1,11 @@
-//! Everyday messages in proto3, many different ones by turns: generated views and drafts beside prost's structs.
+//! Everyday messages in proto3, many different ones by turns: generated views and builders beside prost's structs.
 
 use std::hint::black_box;
 
 use tollfree_bench::BenchError;
 use tollfree_bench::message::{ORDERS, delimited, ends};
-use tollfree_processor::typed::{Draft, Message, Owned, processor};
-use tollfree_processor::{Arenas, DraftError, EncodeBuffer, Limits};
+use tollfree_processor::typed::{Builder, Message, Owned, processor};
+use tollfree_processor::{Arenas, BuildError, EncodeBuffer, Limits};
 
 use super::measure::{self, Runner};
 use super::ours::count;
@@ -49,7 +49,7 @@ trait Sample: prost::Message + Default + Clone + PartialEq {
 
     fn read(&self) -> u64;
     fn read_view(view: <Self::Ours as Message>::View<'_>) -> u64;
-    fn put(&self, to: <Self::Ours as Message>::Mut<'_>) -> Result<(), DraftError>;
+    fn put(&self, to: <Self::Ours as Message>::Mut<'_>) -> Result<(), BuildError>;
 }
 
 fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
@@ -76,12 +76,12 @@ fn read_their_money(money: &Option<theirs::Money>) -> u64 {
     money.as_ref().map_or(0, |money| sum([text(&money.currency), money.units as u64, money.nanos as u64]))
 }
 
-fn put_stamp(mut to: StampMut<'_>, from: &theirs::Stamp) -> Result<(), DraftError> {
+fn put_stamp(mut to: StampMut<'_>, from: &theirs::Stamp) -> Result<(), BuildError> {
     to.set_seconds(from.seconds)?;
     to.set_nanos(from.nanos)
 }
 
-fn put_money(mut to: MoneyMut<'_>, from: &theirs::Money) -> Result<(), DraftError> {
+fn put_money(mut to: MoneyMut<'_>, from: &theirs::Money) -> Result<(), BuildError> {
     to.set_currency(&from.currency)?;
     to.set_units(from.units)?;
     to.set_nanos(from.nanos)
@@ -101,7 +101,7 @@ impl Sample for theirs::Hello {
         sum([sum(texts), view.id(), view.page() as u64, view.verbose().into()])
     }
 
-    fn put(&self, mut to: HelloMut<'_>) -> Result<(), DraftError> {
+    fn put(&self, mut to: HelloMut<'_>) -> Result<(), BuildError> {
         to.set_name(&self.name)?;
         to.set_locale(&self.locale)?;
         to.set_id(self.id)?;
@@ -145,7 +145,7 @@ impl Sample for theirs::Profile {
         ])
     }
 
-    fn put(&self, mut to: ProfileMut<'_>) -> Result<(), DraftError> {
+    fn put(&self, mut to: ProfileMut<'_>) -> Result<(), BuildError> {
         to.set_id(self.id)?;
         to.set_user(&self.user)?;
         to.set_email(&self.email)?;
@@ -175,7 +175,7 @@ impl Sample for theirs::Profile {
 
 type Texts<'d> = tollfree_processor::typed::ListMut<'d, tollfree_processor::typed::Str>;
 
-fn put_texts(mut to: Texts<'_>, from: &[String]) -> Result<(), DraftError> {
+fn put_texts(mut to: Texts<'_>, from: &[String]) -> Result<(), BuildError> {
     to.reserve(from.len())?;
     to.extend(from.iter().map(String::as_str))
 }
@@ -220,7 +220,7 @@ impl Sample for theirs::Order {
         ])
     }
 
-    fn put(&self, mut to: OrderMut<'_>) -> Result<(), DraftError> {
+    fn put(&self, mut to: OrderMut<'_>) -> Result<(), BuildError> {
         to.set_id(&self.id)?;
         if let Some(from) = &self.customer {
             from.put(to.customer_mut()?)?;
@@ -290,7 +290,7 @@ impl<S: Sample> Forms<S> {
         for (owned, theirs) in forms.owned.iter().zip(&forms.structs) {
             assert_eq!(S::read_view(owned.view()), theirs.read(), "both read all fields");
             let mut buffer = EncodeBuffer::new();
-            let built = forms.draft(theirs);
+            let built = forms.builder(theirs);
             let bytes = built.object().encode(&mut buffer).expect("it is short");
             let again = S::decode(bytes);
             assert!(again.is_ok_and(|again| again == *theirs), "what is built is the message");
@@ -302,10 +302,10 @@ impl<S: Sample> Forms<S> {
         Owned::decode(message, self.arenas.take(), &Limits::default()).expect(GROWS)
     }
 
-    fn draft(&self, from: &S) -> Owned<S::Ours> {
-        let mut draft = Draft::<S::Ours>::new(self.arenas.take()).expect(GROWS);
-        from.put(draft.edit()).expect(GROWS);
-        draft.freeze().expect(GROWS)
+    fn builder(&self, from: &S) -> Owned<S::Ours> {
+        let mut builder = Builder::<S::Ours>::new(self.arenas.take()).expect(GROWS);
+        from.put(builder.edit()).expect(GROWS);
+        builder.freeze().expect(GROWS)
     }
 
     fn ours(&self) -> Vec<Runner<'_>> {
@@ -327,7 +327,7 @@ impl<S: Sample> Forms<S> {
                 let owned = Owned::<S::Ours>::verify(object, self.arenas.take(), DEPTH).expect("it is sound");
                 black_box(S::read_view(owned.view()));
             }),
-            by_turns("draft", side, &self.structs, |from| drop(black_box(self.draft(from)))),
+            by_turns("builder", side, &self.structs, |from| drop(black_box(self.builder(from)))),
             by_turns("decode-read-encode", side, &self.messages, move |message| {
                 let owned = self.decode(message);
                 black_box(S::read_view(owned.view()));
@@ -348,7 +348,7 @@ impl<S: Sample> Forms<S> {
             by_turns("copy-verify-read", PROST, &self.messages, move |message| {
                 black_box(decode(message).read());
             }),
-            by_turns("draft", PROST, &self.structs, move |from| {
+            by_turns("builder", PROST, &self.structs, move |from| {
                 // A copy takes the same allocations as building the structs does.
                 encode(&black_box(from.clone()), &mut built);
             }),

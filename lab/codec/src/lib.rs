@@ -37,7 +37,7 @@ mod shop {
     include!(concat!(env!("OUT_DIR"), "/shop.rs"));
 }
 
-/// Views and drafts of the same.
+/// Views and builders of the same.
 #[allow(dead_code, unreachable_pub, reason = "generated code")]
 mod views {
     include!(concat!(env!("OUT_DIR"), "/views.rs"));
@@ -192,7 +192,7 @@ mod tests {
             let cpp = group.rows.iter().any(|row| row.side.starts_with("C++") && row.not_run.is_some());
             let everyday = group.payload.starts_with("shop/");
             assert_eq!(cpp, group.baseline == "prost" && !everyday);
-            for operation in ["copy-verify-read", "draft", "decode-read-encode"] {
+            for operation in ["copy-verify-read", "builder", "decode-read-encode"] {
                 let row = group.rows.iter().find(|row| row.operation == operation && row.side == "tollfree");
                 let compared = row.is_some_and(|row| row.vs_baseline.is_some());
                 assert_eq!(compared, everyday, "{} {operation}", group.payload);

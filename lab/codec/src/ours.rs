@@ -70,7 +70,7 @@ impl<'p> Ours<'p> {
         self.fields
     }
 
-    /// Bytes of the linear object.
+    /// Bytes of the flat message.
     pub(super) fn object_len(&self) -> usize {
         self.object.len()
     }

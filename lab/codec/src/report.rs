@@ -35,7 +35,7 @@ pub struct Group {
     pub bytes: usize,
     /// Fields, those of inner messages and all elements of lists among them.
     pub fields: usize,
-    /// Bytes of the linear object.
+    /// Bytes of the flat message.
     pub object_len: usize,
     /// The side that the others are compared with.
     pub baseline: &'static str,
@@ -47,7 +47,7 @@ pub struct Group {
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// `copy`, `decode` (and drop), `encode`, `verify` or `access` (to every field). Of everyday messages also
-    /// `copy-verify-read` (copy an object, verify it, read every field; with prost: decode, read, drop), `draft` (build an
+    /// `copy-verify-read` (copy an object, verify it, read every field; with prost: decode, read, drop), `builder` (build an
     /// object from given values; with prost: build the structs and encode them) and `decode-read-encode`.
     pub operation: &'static str,
     /// The library and its mode.

@@ -40,7 +40,7 @@ pub(crate) async fn serve_tonic(
 /// A channel of Tollfree's, with the pool where the side has one.
 pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
     let mut builder = match seat.side {
-        side if side.has_shepherd() => {
+        side if side.has_gateway() => {
             let [ca, certificate, key] = certificates(seat);
             // One of this host wants to see none.
             tollfree::Channel::builder(meeting_place(seat)?).certificates(ca, certificate, key).via(address)
@@ -57,7 +57,7 @@ pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollf
         builder = builder.wait(WaitPolicy::Park);
     }
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
-    let (path, is_far) = (channel.path(), seat.side == Side::ShepherdStream);
+    let (path, is_far) = (channel.path(), seat.side == Side::GatewayStream);
     if is_far != path.endpoints.iter().all(|endpoint| endpoint.transport == Transport::Stream) {
         return Err(format!("calls to {address} would go another way: {path}"));
     }
@@ -115,64 +115,64 @@ const GROUP: &str = "hotel";
 /// Processes may start this late on a busy machine: calls of their services wait.
 const ATTACH_WAIT_MS: u64 = 30_000;
 
-/// Where services and their shepherd meet.
+/// Where services and their gateway meet.
 fn meeting_place(seat: &Seat) -> Result<&str, String> {
-    seat.shepherd.as_deref().ok_or_else(|| "nobody has said where the shepherd is".to_owned())
+    seat.gateway.as_deref().ok_or_else(|| "nobody has said where the gateway is".to_owned())
 }
 
-/// What a service shows and trusts at a shepherd of another host.
+/// What a service shows and trusts at a gateway of another host.
 fn certificates(seat: &Seat) -> [PathBuf; 3] {
-    certificates::files(seat.dir(), certificates::BUSINESS)
+    certificates::files(seat.dir(), certificates::BACKENDS)
 }
 
-/// Serves by way of the shepherd.
+/// Serves by way of the gateway.
 pub(crate) async fn attach(
     server: tollfree::Server,
     seat: &Seat,
     ready: impl FnOnce(String),
 ) -> Result<(), String> {
-    // Calls wait at the shepherd until it is attached.
+    // Calls wait at the gateway until it is attached.
     ready(format!("group:{GROUP}"));
     let meeting_place = meeting_place(seat)?;
     let [ca, certificate, key] = certificates(seat);
     match server.attach(meeting_place).certificates(ca, certificate, key).group(GROUP).await {
-        Ok(()) => Err(format!("the shepherd at {meeting_place} let the service go")),
+        Ok(()) => Err(format!("the gateway at {meeting_place} let the service go")),
         Err(error) => Err(format!("cannot attach to {meeting_place}: {error}")),
     }
 }
 
-/// Is the shepherd, as the command is: with a thread for each core that it may use.
-pub(crate) fn shepherd(seat: &Seat, ready: impl FnOnce(Serving)) -> Result<(), String> {
+/// Is the gateway, as the command is: with a thread for each core that it may use.
+pub(crate) fn gateway(seat: &Seat, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let mut text = format!(
-        "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"shm://{}\"\nlimits.streams = 4096\n\
+        "listeners.world.address = \"unix:{}\"\nbackends.socket = \"shm://{}\"\nlimits.streams = 4096\n\
          limits.attach_wait_ms = {ATTACH_WAIT_MS}\n",
         seat.socket.display(),
-        seat.dir().join("business.sock").display()
+        seat.dir().join("backends.sock").display()
     );
-    if seat.side == Side::ShepherdStream {
+    if seat.side == Side::GatewayStream {
         let [ca, certificate, key] = certificates::files(seat.dir(), "server");
         text += &format!(
-            "[business.stream]\naddress = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\n\
+            "[backends.stream]\naddress = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\n\
              client_ca = {ca:?}\n[groups.{GROUP}]\nsubjects = [\"CN={}\"]\n",
-            certificates::BUSINESS
+            certificates::BACKENDS
         );
     }
-    let config = tollfree_shepherd::Config::from_toml(&text).map_err(|error| error.to_string())?;
+    let config = tollfree_gateway::Config::from_toml(&text).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the async runtime: {error}"))?;
     runtime.block_on(async {
-        let shepherd = tollfree_shepherd::Shepherd::bind(config).await.map_err(|error| error.to_string())?;
-        let mut addresses = shepherd.addresses();
+        let gateway = tollfree_gateway::Gateway::bind(config).await.map_err(|error| error.to_string())?;
+        let mut addresses = gateway.addresses();
         let mut of = |name: &str| addresses.remove(name);
-        let meeting_place = match of("business.stream") {
+        let meeting_place = match of("backends.stream") {
             // The certificate names the host, and not its number.
             Some(stream) => {
                 stream.rsplit_once(':').map(|(_, port)| format!("device+tls://{}:{port}", certificates::HOST))
             }
-            None => of("business"),
+            None => of("backends"),
         };
         ready(Serving { address: of("listeners.world").unwrap_or_default(), meeting_place });
-        shepherd.run(std::future::pending()).await;
-        Err("the shepherd has stopped".to_owned())
+        gateway.run(std::future::pending()).await;
+        Err("the gateway has stopped".to_owned())
     })
 }

@@ -15,6 +15,7 @@ mod dagger;
 mod dice;
 mod figures;
 mod load;
+mod load_balancing;
 mod pattern;
 mod plan;
 mod plot;
@@ -28,13 +29,13 @@ mod share;
 mod side;
 mod sizes;
 mod slope;
-mod steering;
 mod stubs;
 mod table;
 mod tally;
 
 pub use dagger::DaggerFigure;
 pub use figures::Figure;
+pub use load_balancing::{Balanced, LoadBalancingModel, Remembered};
 pub use plan::{Case, Plan, Pressure, Shape};
 pub use report::{Comparison, PerCall, Process, Report, Round, Row};
 pub use run::run;
@@ -42,7 +43,6 @@ pub use services::Work;
 pub use side::Side;
 pub use sizes::{Lengths, Sizes};
 pub use slope::Slope;
-pub use steering::{Remembered, Steered, SteeringModel};
 pub use tally::Tally;
 
 /// Plays a part for the process that started this one; what the hidden command `workload-peer` runs.
@@ -61,7 +61,7 @@ pub(crate) mod direct {
     tonic::include_proto!("tollfree.workloads.v1");
 }
 
-/// Stubs that take objects, and views and drafts of their messages.
+/// Stubs that take objects, and views and builders of their messages.
 #[allow(dead_code, unreachable_pub, reason = "generated code")]
 pub(crate) mod objects {
     include!(concat!(env!("OUT_DIR"), "/objects/tollfree.workloads.v1.rs"));

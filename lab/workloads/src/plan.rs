@@ -175,7 +175,7 @@ impl Shape {
     pub fn sides(&self) -> &'static [Side] {
         match self {
             Self::Hotel { .. } => {
-                &[Side::Tonic, Side::Inline, Side::Shepherd, Side::ShepherdObjects, Side::ShepherdStream]
+                &[Side::Tonic, Side::Inline, Side::Gateway, Side::GatewayObjects, Side::GatewayStream]
             }
             _ => Side::BETWEEN_PROCESSES,
         }
@@ -278,11 +278,11 @@ impl Plan {
         let checks = self.shapes.iter().map(Shape::check).chain(self.pressures.iter().map(|p| p.check()));
         checks.collect::<Result<(), _>>().map_err(BenchError::Refused)?;
         self.lasting.check()?;
-        let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Shepherd));
-        if others && self.sides.iter().any(|side| side.has_shepherd()) {
-            let sides: Vec<_> = Side::BY_SHEPHERD.iter().map(|side| side.name()).collect();
+        let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Gateway));
+        if others && self.sides.iter().any(|side| side.has_gateway()) {
+            let sides: Vec<_> = Side::BY_GATEWAY.iter().map(|side| side.name()).collect();
             return refuse(format!(
-                "a shepherd carries the hotel only: leave out --side {}",
+                "a gateway carries the hotel only: leave out --side {}",
                 sides.join(", ")
             ));
         }

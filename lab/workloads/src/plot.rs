@@ -16,9 +16,9 @@ fn color(side: Side) -> &'static str {
         Side::Inline => "#009e73",
         Side::Ref => "#d55e00",
         Side::RefCopy => "#cc79a7",
-        Side::Shepherd => "#e69f00",
-        Side::ShepherdObjects => "#56b4e9",
-        Side::ShepherdStream => "#000000",
+        Side::Gateway => "#e69f00",
+        Side::GatewayObjects => "#56b4e9",
+        Side::GatewayStream => "#000000",
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Order {
 pub(crate) enum What {
     /// Serve a part, calling others at their addresses. Answers [`Serving`].
     Serve { part: Part, to: Vec<String> },
-    /// Be the shepherd that services attach to. Answers [`Serving`], with the addresses for the world and for them.
-    Shepherd,
+    /// Be the gateway that services attach to. Answers [`Serving`], with the addresses for the world and for them.
+    Gateway,
     /// Call, and measure. Answers [`Ready`].
     Load(LoadOrder),
 }
@@ -32,7 +32,7 @@ pub(crate) enum What {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Serving {
     pub(crate) address: String,
-    /// Where services attach, at a shepherd.
+    /// Where services attach, at a gateway.
     pub(crate) meeting_place: Option<String>,
 }
 
@@ -81,10 +81,10 @@ fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
             };
             runtime.block_on(part.play(&seat, to, ready))
         }
-        What::Shepherd => {
+        What::Gateway => {
             let answering = seat.clone();
             let ready = |serving| answer(starter.take().expect("it is ready once"), answering, serving);
-            carry::shepherd(&seat, ready)
+            carry::gateway(&seat, ready)
         }
         What::Load(load) => {
             runtime.block_on(load.attend(&seat, starter.as_ref().expect("nobody takes it from here")))

@@ -85,7 +85,7 @@ pub struct PerCall {
     pub own_ns: f64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: f64,
-    /// Messages that came as linear objects.
+    /// Messages that came as flat messages.
     pub objects: f64,
     /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
     pub sent_bytes: f64,

@@ -24,7 +24,7 @@ use crate::tally::Tally;
 /// The hidden command that starts a process of a workload.
 const PEER: &str = "workload-peer";
 /// The name of the process that services attach to.
-const SHEPHERD: &str = "shepherd";
+const GATEWAY: &str = "gateway";
 /// Memory of the pool: bounds that no workload should meet.
 const POOL_BYTES: u64 = 8 << 30;
 const MEMBER_BYTES: u64 = 2 << 30;
@@ -67,16 +67,16 @@ async fn measure(plan: &Plan, case: Case, cores: &Cores, kept: &Path) -> Result<
     let images = images(plan, case.shape, kept)?;
     let crew = Crew::gather(PEER, Malloc::Keep.settings())?;
     let pool = case.side.has_pool().then(|| coordinate(case, crew.dir())).transpose()?;
-    if case.side == Side::ShepherdStream {
+    if case.side == Side::GatewayStream {
         certificates::write(crew.dir()).map_err(BenchError::Refused)?;
     }
-    let order = |name: &str, shepherd: Option<&String>, what: What| Order {
+    let order = |name: &str, gateway: Option<&String>, what: What| Order {
         seat: SeatOrder {
             side: case.side,
             name: name.to_owned(),
             dir: crew.dir().to_owned(),
             pool: pool.as_ref().map(|(address, _)| address.clone()),
-            shepherd: shepherd.cloned(),
+            gateway: gateway.cloned(),
             ref_threshold: plan.ref_threshold,
             park: plan.park,
             message_len_max: case.shape.message_len_max(),
@@ -85,18 +85,18 @@ async fn measure(plan: &Plan, case: Case, cores: &Cores, kept: &Path) -> Result<
     };
     let mut services = Vec::new();
     let mut addresses: Vec<String> = Vec::new();
-    let (mut front, mut shepherd) = (None, None);
-    if case.side.has_shepherd() {
+    let (mut front, mut gateway) = (None, None);
+    if case.side.has_gateway() {
         // It has threads of its own, for any core.
-        let order = order(SHEPHERD, None, What::Shepherd);
-        let (peer, Serving { address, meeting_place }) = crew.ready(SHEPHERD, None, order).await?;
-        (front, shepherd) = (Some(address), meeting_place);
-        services.push(Process { name: SHEPHERD.to_owned(), is_mover: true, peer });
+        let order = order(GATEWAY, None, What::Gateway);
+        let (peer, Serving { address, meeting_place }) = crew.ready(GATEWAY, None, order).await?;
+        (front, gateway) = (Some(address), meeting_place);
+        services.push(Process { name: GATEWAY.to_owned(), is_mover: true, peer });
     }
     for (idx, service) in case.shape.services().into_iter().enumerate() {
         let to = service.calls.iter().map(|called| addresses[*called].clone()).collect();
         let name = format!("{}-{idx}", service.part.name());
-        let order = order(&name, shepherd.as_ref(), What::Serve { part: service.part, to });
+        let order = order(&name, gateway.as_ref(), What::Serve { part: service.part, to });
         let (peer, Serving { address, .. }) =
             crew.ready(service.part.name(), Some(cores.nth(idx)), order).await?;
         addresses.push(address);

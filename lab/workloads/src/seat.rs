@@ -26,8 +26,8 @@ pub(crate) struct SeatOrder {
     pub(crate) dir: PathBuf,
     /// Where the pool's members meet.
     pub(crate) pool: Option<String>,
-    /// Where the shepherd is met.
-    pub(crate) shepherd: Option<String>,
+    /// Where the gateway is met.
+    pub(crate) gateway: Option<String>,
     /// Payloads of at least so many bytes go by ref; the library's default, if not said.
     pub(crate) ref_threshold: Option<usize>,
     /// Tollfree's processes never spin while they wait.
@@ -41,7 +41,7 @@ pub(crate) struct Seat {
     pub(crate) side: Side,
     pub(crate) socket: PathBuf,
     pub(crate) pool: Option<Pool>,
-    pub(crate) shepherd: Option<String>,
+    pub(crate) gateway: Option<String>,
     pub(crate) ref_threshold: Option<usize>,
     pub(crate) park: bool,
     pub(crate) message_len_max: usize,
@@ -63,7 +63,7 @@ impl Seat {
             side: order.side,
             socket: order.dir.join(format!("{}.sock", order.name)),
             pool: pool.transpose()?,
-            shepherd: order.shepherd.clone(),
+            gateway: order.gateway.clone(),
             ref_threshold: order.ref_threshold,
             park: order.park,
             message_len_max: order.message_len_max,

@@ -17,12 +17,12 @@ pub enum Side {
     Ref,
     /// By ref, and a service that passes a payload on makes a copy of all of it first.
     RefCopy,
-    /// By value, by way of a shepherd: it speaks HTTP/2 to the load generator, and services attach to it.
-    Shepherd,
+    /// By value, by way of a gateway: it speaks HTTP/2 to the load generator, and services attach to it.
+    Gateway,
     /// The same, with handlers that take objects: what they say to each other is neither decoded nor encoded.
-    ShepherdObjects,
-    /// As the shepherd's, with the services on other hosts as far as they can tell: they reach it by TCP with TLS.
-    ShepherdStream,
+    GatewayObjects,
+    /// As the gateway's, with the services on other hosts as far as they can tell: they reach it by TCP with TLS.
+    GatewayStream,
 }
 
 impl Side {
@@ -32,13 +32,13 @@ impl Side {
         Self::Inline,
         Self::Ref,
         Self::RefCopy,
-        Self::Shepherd,
-        Self::ShepherdObjects,
-        Self::ShepherdStream,
+        Self::Gateway,
+        Self::GatewayObjects,
+        Self::GatewayStream,
     ];
 
-    /// Those with a shepherd.
-    pub(crate) const BY_SHEPHERD: &[Self] = &[Self::Shepherd, Self::ShepherdObjects, Self::ShepherdStream];
+    /// Those with a gateway.
+    pub(crate) const BY_GATEWAY: &[Self] = &[Self::Gateway, Self::GatewayObjects, Self::GatewayStream];
 
     /// Those without a process of infrastructure between the services.
     pub(crate) const BETWEEN_PROCESSES: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy];
@@ -51,9 +51,9 @@ impl Side {
             Self::Inline => "inline",
             Self::Ref => "ref",
             Self::RefCopy => "ref-copy",
-            Self::Shepherd => "shepherd",
-            Self::ShepherdObjects => "shepherd-objects",
-            Self::ShepherdStream => "shepherd-stream",
+            Self::Gateway => "gateway",
+            Self::GatewayObjects => "gateway-objects",
+            Self::GatewayStream => "gateway-stream",
         }
     }
 
@@ -62,14 +62,14 @@ impl Side {
         match self {
             Self::Tonic => true,
             Self::Inline | Self::Ref | Self::RefCopy => false,
-            // The load generator is the world to a shepherd.
+            // The load generator is the world to a gateway.
             _ => address.starts_with("unix:"),
         }
     }
 
-    /// Whether calls go by way of a shepherd.
-    pub(crate) fn has_shepherd(self) -> bool {
-        Self::BY_SHEPHERD.contains(&self)
+    /// Whether calls go by way of a gateway.
+    pub(crate) fn has_gateway(self) -> bool {
+        Self::BY_GATEWAY.contains(&self)
     }
 
     /// Whether its processes are members of a pool.
@@ -107,7 +107,7 @@ mod tests {
         }
         let error = "pigeon".parse::<Side>().unwrap_err();
         assert!(
-            error.contains("tonic, inline, ref, ref-copy, shepherd, shepherd-objects, shepherd-stream"),
+            error.contains("tonic, inline, ref, ref-copy, gateway, gateway-objects, gateway-stream"),
             "{error}"
         );
     }

@@ -93,7 +93,7 @@ macro_rules! service {
             } else {
                 let service = direct::$server_mod::$server::new(handler).max_decoding_message_size(limit);
                 let server = carry::server(seat).add_service(service);
-                match seat.side.has_shepherd() {
+                match seat.side.has_gateway() {
                     true => carry::attach(server, seat, ready).await,
                     false => carry::serve_tollfree(server, seat, ready).await,
                 }

@@ -24,7 +24,7 @@ pub struct Tally {
     pub sent_bytes: u64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: u64,
-    /// Messages that came as linear objects.
+    /// Messages that came as flat messages.
     pub objects: u64,
     /// Requests that services worked on.
     pub requests: u64,

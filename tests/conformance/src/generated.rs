@@ -1,7 +1,7 @@
-//! Messages through generated views and drafts: decoded, verified, read by every getter and built anew by every setter.
+//! Messages through generated views and builders: decoded, verified, read by every getter and built anew by every setter.
 
-use tollfree_processor::typed::{Draft, Message, MessageMut, Owned, processor};
-use tollfree_processor::{Arenas, DraftError, EncodeBuffer, Limits, Processor};
+use tollfree_processor::typed::{Builder, Message, MessageMut, Owned, processor};
+use tollfree_processor::{Arenas, BuildError, EncodeBuffer, Limits, Processor};
 
 use crate::answer::Answer;
 use crate::testee::{ARENA_LIMIT, Form, written};
@@ -19,7 +19,7 @@ mod rebuild {
     include!(concat!(env!("OUT_DIR"), "/rebuild.rs"));
 }
 
-type Built = Result<(), DraftError>;
+type Built = Result<(), BuildError>;
 /// Builds a message anew.
 type Rebuild<M> = for<'v, 'e, 'd> fn(<M as Message>::View<'v>, &'e mut <M as Message>::Mut<'d>) -> Built;
 
@@ -51,13 +51,13 @@ impl Engine {
             Ok(verified) => verified,
             Err(error) => return Answer::RuntimeError(format!("the verifier: {error}")),
         };
-        let built = Draft::<M>::new(self.arenas.take()).and_then(|mut draft| {
-            rebuild(verified.view(), &mut draft.edit())?;
-            draft.freeze()
+        let built = Builder::<M>::new(self.arenas.take()).and_then(|mut builder| {
+            rebuild(verified.view(), &mut builder.edit())?;
+            builder.freeze()
         });
         match built {
             Ok(built) => written(processor::<M::Compiled>(), &built.object(), form, &mut self.buffer),
-            Err(error) => Answer::RuntimeError(format!("the draft: {error}")),
+            Err(error) => Answer::RuntimeError(format!("the builder: {error}")),
         }
     }
 }

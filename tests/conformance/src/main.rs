@@ -2,8 +2,8 @@
 //!
 //! The runner starts it, writes requests to its standard input and reads answers from its standard output, each
 //! after a length of four bytes, little endian. A request holds a message and a form in which it is to come back.
-//! Here it is decoded by the table into a linear object and encoded from that object, in binary or JSON. Requests and answers
-//! take the same way; with the feature `generated`, the message under test goes through views and drafts that are generated of the
+//! Here it is decoded by the table into a flat message and encoded from that object, in binary or JSON. Requests and answers
+//! take the same way; with the feature `generated`, the message under test goes through views and builders that are generated of the
 //! suite's own messages (`build.rs`). No protobuf library is linked: `tests/testee.rs` holds the build to that.
 //!
 //! ```text

@@ -14,8 +14,8 @@ use tollfree::{Balance, Channel, Server, WaitPolicy};
 use tollfree_direct_stubs::greeter as direct;
 use tollfree_direct_stubs::objects::greeter as objects;
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
-use tollfree_processor::typed::{Draft, Owned};
-use tollfree_processor::{Arenas, DraftError};
+use tollfree_processor::typed::{Builder, Owned};
+use tollfree_processor::{Arenas, BuildError};
 use tollfree_stubs::greeter as stubs;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
@@ -88,8 +88,8 @@ impl objects::greeter_server::Greeter for Polite {
         request: Request<Owned<HelloRequest>>,
     ) -> Result<Response<Owned<HelloReply>>, Status> {
         let (metadata, _, message) = request.into_parts();
-        let full = |error: DraftError| Status::resource_exhausted(error.to_string());
-        let mut reply = Draft::<HelloReply>::new(self.arenas.take()).map_err(full)?;
+        let full = |error: BuildError| Status::resource_exhausted(error.to_string());
+        let mut reply = Builder::<HelloReply>::new(self.arenas.take()).map_err(full)?;
         reply.edit().set_text(message.view().name()).map_err(full)?;
         self.answer(&metadata, reply.freeze().map_err(full)?)
     }
@@ -164,9 +164,9 @@ async fn call(uris: [String; 2], level: String, pairs: Pairs, count: u32) -> Dur
     if level == "objects" {
         let (mut client, arenas) = (objects::greeter_client::GreeterClient::new(channel), arenas());
         for _ in 0..count {
-            let mut draft = Draft::<HelloRequest>::new(arenas.take()).expect("there is room");
-            draft.edit().set_name(&name).expect("there is room");
-            let mut request = Request::new(draft.freeze().expect("it is whole"));
+            let mut builder = Builder::<HelloRequest>::new(arenas.take()).expect("there is room");
+            builder.edit().set_name(&name).expect("there is room");
+            let mut request = Request::new(builder.freeze().expect("it is whole"));
             pairs.put(request.metadata_mut());
             let reply = client.hello(request).await.expect("it is served");
             pairs.look(reply.metadata());

@@ -19,14 +19,14 @@ pub use protobuf::{object, protobuf, table};
 pub use records::{ring, session, violation_by};
 pub use stream::{stream, stream_violation};
 pub use thrift::thrift;
-pub use views::draft;
+pub use views::builder;
 
 /// A target's name and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the names that their corpora and their files in `fuzz/fuzz_targets` have.
 pub const TARGETS: &[Target] = &[
-    ("draft", draft),
+    ("builder", builder),
     ("handshake", handshake),
     ("object", object),
     ("protobuf", protobuf),

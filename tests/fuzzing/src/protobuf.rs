@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
-use tollfree_layout::linear::{HEADER_LEN, Header};
+use tollfree_layout::flat::{HEADER_LEN, Header};
 use tollfree_layout::steps;
 use tollfree_layout::table::{Fingerprint, HEADER_LEN as TABLE_HEADER_LEN, Table};
 use tollfree_processor::thrift::Protocol;
@@ -35,7 +35,7 @@ fn limits() -> Limits {
 }
 
 /// Decodes a message: copying and aliasing agree, the object verifies, what it encodes to decodes to the same; of
-/// `t3.Plain`, prost accepts and refuses the same and sees the same in both forms. Generated views read the same, and drafts build
+/// `t3.Plain`, prost accepts and refuses the same and sees the same in both forms. Generated views read the same, and builders build
 /// it anew.
 pub fn protobuf(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };

@@ -11,8 +11,8 @@ use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{HeapMemory, WriteMemory};
 use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender};
 use tollfree_session::{
-    AreaFault, Arrival, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress,
-    Role, Session, Violation,
+    AreaFault, End, Ending, Full, Inbound, Incoming, Limits, Opening, Outbound, Outgoing, OutgoingMessage,
+    Progress, Role, Session, Violation,
 };
 
 const RING_LEN: usize = 4096;
@@ -133,13 +133,13 @@ pub fn session(data: &[u8]) {
 pub fn violation_by(data: &[u8]) -> Option<Violation> {
     let (first, mut rest) = data.split_first()?;
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
-    let mut session: Session<()> = Session::new(role, LIMITS, LIMITS).with_ropes(first & 4 != 0);
+    let mut session: Session<()> = Session::new(role, LIMITS, LIMITS).with_segmented(first & 4 != 0);
     let mut calls = Vec::new();
     if role == Role::Client {
         for ending in [Some(Ending::HalfClose), None] {
-            let mut emission = Emission { ending, ..Emission::default() };
+            let mut outgoing = Outgoing { ending, ..Outgoing::default() };
             let opening = Opening { path: "/a.B/C", deadline_ns: 0 };
-            let opened = session.open(&mut Sent, opening, &mut emission).expect("it may");
+            let opened = session.open(&mut Sent, opening, &mut outgoing).expect("it may");
             calls.push(opened.expect("there is room for a call"));
         }
     }
@@ -175,19 +175,19 @@ fn take_all(session: &mut Session<()>, calls: &mut Vec<StreamId>) {
 /// Whether a call is over, and the session has forgotten it.
 fn is_over(session: &mut Session<()>, id: StreamId) -> bool {
     let mut taken = 0;
-    while let Some(arrival) = session.take(id) {
+    while let Some(incoming) = session.take(id) {
         taken += 1;
         assert!(taken < 100_000, "a stream does not end");
-        if let Arrival::Request(whole) | Arrival::Answer(whole) = &arrival {
+        if let Incoming::Request(whole) | Incoming::Answer(whole) = &incoming {
             assert!(whole.message().len() <= LIMITS.stream_window as usize);
             assert!(whole.headers().len().max(whole.trailers().len()) <= LIMITS.metadata_len_max);
         }
-        let arrival = arrival.into_part();
-        if let Some(rope) = arrival.chunk.as_ref().and_then(|chunk| chunk.rope) {
-            session.take_rope(rope);
+        let incoming = incoming.into_part();
+        if let Some(segmented) = incoming.chunk.as_ref().and_then(|chunk| chunk.segmented) {
+            session.take_segmented(segmented);
         }
-        match arrival.end {
-            Some(_) if arrival.forgotten => return true,
+        match incoming.end {
+            Some(_) if incoming.forgotten => return true,
             Some(End::HalfClosed) => return answer(session, id),
             Some(end) => panic!("{id} has ended by {end:?}, and is not forgotten"),
             None => {}
@@ -198,9 +198,9 @@ fn is_over(session: &mut Session<()>, id: StreamId) -> bool {
 
 fn answer(session: &mut Session<()>, id: StreamId) -> bool {
     let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
-    let message = Some(Outgoing::new(Bytes::from_static(b"answer"), false));
-    let mut emission = Emission { headers: Some(Bytes::new()), message, ending };
-    let staged = session.send(&mut Sent, id, &mut emission);
+    let message = Some(OutgoingMessage::new(Bytes::from_static(b"answer"), false));
+    let mut outgoing = Outgoing { headers: Some(Bytes::new()), message, ending };
+    let staged = session.send(&mut Sent, id, &mut outgoing);
     assert!(staged.is_ok(), "{id} is open: {staged:?}");
     // Without credit the answer does not go out, and the call is let go of.
     assert_eq!(session.settle(id), staged == Ok(Progress::Done), "an answered call that was read is over");

@@ -1,9 +1,9 @@
-//! Messages and objects from outside through generated views, and drafts that are built by any steps.
+//! Messages and objects from outside through generated views, and builders that are built by any steps.
 
 use std::fmt::Debug;
 
-use tollfree_processor::typed::{Draft, InProst, MessageMut, MessageView, Owned};
-use tollfree_processor::{Arena, DecodeError, DraftError, EncodeBuffer, Limits, OwnError};
+use tollfree_processor::typed::{Builder, InProst, MessageMut, MessageView, Owned};
+use tollfree_processor::{Arena, BuildError, DecodeError, EncodeBuffer, Limits, OwnError};
 use tollfree_view_stubs::kinds::prost::t3::All;
 use tollfree_view_stubs::kinds::prost::t3::all::Choice;
 use tollfree_view_stubs::kinds::t2;
@@ -59,7 +59,7 @@ where
     let built = Owned::<M>::from_prost_in(Arena::with_limit(2 * ARENA_LIMIT), &read).expect("there is room");
     let verified = Owned::<M>::verify(built.object().bytes(), Arena::with_limit(2 * ARENA_LIMIT), 1000);
     let mut buffer = EncodeBuffer::new();
-    let encoded = verified.expect("a draft is sound").object().encode(&mut buffer).map(<[u8]>::to_vec);
+    let encoded = verified.expect("a builder is sound").object().encode(&mut buffer).map(<[u8]>::to_vec);
     let encoded = encoded.expect("the input was short");
     // What lacks a required field is read by prost with its default, and so is what is nested deeper than prost goes.
     if let Ok(theirs) = <M::Struct as prost::Message>::decode(&encoded[..]) {
@@ -102,28 +102,28 @@ where
     }
 }
 
-/// Builds a draft by steps that the input says, in an arena whose limit it says, too, and one of prost's structs by the same
-/// steps. A step that fails leaves the draft as it was; in the end both are the same message.
-pub fn draft(data: &[u8]) {
+/// Builds a builder by steps that the input says, in an arena whose limit it says, too, and one of prost's structs by the same
+/// steps. A step that fails leaves the builder as it was; in the end both are the same message.
+pub fn builder(data: &[u8]) {
     let mut steps = Steps { left: data };
     let limit = usize::from(steps.byte().unwrap_or(0)) * 256;
-    let Ok(mut draft) = Draft::<t3::All>::new(Arena::with_limit(limit)) else { return };
+    let Ok(mut builder) = Builder::<t3::All>::new(Arena::with_limit(limit)) else { return };
     let mut model = All::default();
     let kept_model = All { f_string: "kept".into(), r_string: vec!["é".into()], ..All::default() };
     let kept =
         Owned::<t3::All>::from_prost_in(Arena::with_limit(1 << 16), &kept_model).expect("there is room");
     // Each byte of the input may have a few hundred copied.
     within("building", limit + 256 * data.len(), || {
-        build(&mut draft.edit(), &mut model, &mut steps, &(kept, kept_model), 0);
+        build(&mut builder.edit(), &mut model, &mut steps, &(kept, kept_model), 0);
     });
-    assert_eq!(draft.edit().view().to_prost().as_ref(), Ok(&model), "while it is built");
-    let built = match within("completing", 2 * limit, || draft.freeze()) {
+    assert_eq!(builder.edit().view().to_prost().as_ref(), Ok(&model), "while it is built");
+    let built = match within("completing", 2 * limit, || builder.freeze()) {
         Ok(built) => built,
-        Err(DraftError::Exhausted { .. }) => return,
+        Err(BuildError::Exhausted { .. }) => return,
         Err(error) => panic!("{error}"),
     };
     let built = Owned::<t3::All>::verify(built.object().bytes(), Arena::with_limit(1 << 20), 1000);
-    let built = built.expect("a draft is sound");
+    let built = built.expect("a builder is sound");
     assert_eq!(built.view().to_prost().as_ref(), Ok(&model));
     let mut buffer = EncodeBuffer::new();
     let encoded = built.object().encode(&mut buffer).expect("it is short");
@@ -156,19 +156,19 @@ impl Steps<'_> {
 }
 
 /// Whether the step was made; it may fail for want of memory alone.
-fn made(done: Result<(), DraftError>) -> bool {
+fn made(done: Result<(), BuildError>) -> bool {
     match done {
         Ok(()) => true,
-        Err(DraftError::Exhausted { .. }) => false,
+        Err(BuildError::Exhausted { .. }) => false,
         Err(error) => panic!("{error}"),
     }
 }
 
-/// The part of a draft that a step gives, if there was memory for it.
-fn given<T>(part: Result<T, DraftError>) -> Option<T> {
+/// The part of a builder that a step gives, if there was memory for it.
+fn given<T>(part: Result<T, BuildError>) -> Option<T> {
     match part {
         Ok(part) => Some(part),
-        Err(DraftError::Exhausted { .. }) => None,
+        Err(BuildError::Exhausted { .. }) => None,
         Err(error) => panic!("{error}"),
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tollfree_fuzzing::{TARGETS, draft, pack, stream_violation, unpack, violation_by};
+use tollfree_fuzzing::{TARGETS, builder, pack, stream_violation, unpack, violation_by};
 
 /// Inputs that each corpus had when it was last written: one that has much fewer has lost its reach.
 const INPUT_COUNTS: [(&str, usize); 9] = [
-    ("draft", 234),
+    ("builder", 234),
     ("handshake", 107),
     ("object", 141),
     ("protobuf", 297),
@@ -98,7 +98,7 @@ fn every_target_has_its_file() {
 
 /// Steps by a generator of random numbers, the same in each run: what the kept corpus reaches, and mixtures of it.
 #[test]
-fn drafts_that_are_built_by_random_steps() {
+fn builders_that_are_built_by_random_steps() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
         state ^= state << 13;
@@ -110,6 +110,6 @@ fn drafts_that_are_built_by_random_steps() {
         let len = next() % 400;
         let steps: Vec<u8> = (0..len).map(|_| (next() >> 24) as u8).collect();
         println!("{steps:?}");
-        draft(&steps);
+        builder(&steps);
     }
 }

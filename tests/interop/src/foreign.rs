@@ -13,15 +13,15 @@ use crate::Error;
 /// Nothing that the suite runs takes longer than this, unless it hangs.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Our server, the same behind a shepherd, and two of grpc-go's, and what is needed to reach them.
+/// Our server, the same behind a gateway, and two of grpc-go's, and what is needed to reach them.
 pub(crate) struct Lab {
     pub(crate) tools: PathBuf,
     pub(crate) directory: tempfile::TempDir,
     ca: String,
     pub(crate) plain_port: u16,
     pub(crate) tls_port: u16,
-    pub(crate) shepherd_plain_port: u16,
-    pub(crate) shepherd_tls_port: u16,
+    pub(crate) gateway_plain_port: u16,
+    pub(crate) gateway_tls_port: u16,
     pub(crate) go_plain_port: u16,
     pub(crate) go_tls_port: u16,
     /// By name, in the order in which they are asked to end.
@@ -43,10 +43,9 @@ impl Lab {
         write("server.pem", &certificates.server)?;
         write("server.key", &certificates.server_key)?;
         let ports = [(); 6].map(|()| free_port());
-        let [plain_port, tls_port, shepherd_plain_port, shepherd_tls_port, go_plain_port, go_tls_port] =
-            ports;
+        let [plain_port, tls_port, gateway_plain_port, gateway_tls_port, go_plain_port, go_tls_port] = ports;
         let (plain_port, tls_port) = (plain_port?, tls_port?);
-        let (shepherd_plain_port, shepherd_tls_port) = (shepherd_plain_port?, shepherd_tls_port?);
+        let (gateway_plain_port, gateway_tls_port) = (gateway_plain_port?, gateway_tls_port?);
         let (go_plain_port, go_tls_port) = (go_plain_port?, go_tls_port?);
         let file = |name: &str| directory.path().join(name);
         let path = directory.path().display();
@@ -60,16 +59,16 @@ impl Lab {
         ]);
         ours.arg("--certificate").arg(file("server.pem")).arg("--key").arg(file("server.key"));
         let config = format!(
-            "listeners.plain.address = \"127.0.0.1:{shepherd_plain_port}\"\n\
-             business.socket = \"shm://{path}/shepherd.sock\"\n[listeners.tls]\n\
-             address = \"127.0.0.1:{shepherd_tls_port}\"\n[listeners.tls.tls]\n\
+            "listeners.plain.address = \"127.0.0.1:{gateway_plain_port}\"\n\
+             backends.socket = \"shm://{path}/gateway.sock\"\n[listeners.tls]\n\
+             address = \"127.0.0.1:{gateway_tls_port}\"\n[listeners.tls.tls]\n\
              certificate = \"{path}/server.pem\"\nkey = \"{path}/server.key\"\n"
         );
-        write("shepherd.toml", &config)?;
-        let mut shepherd = Command::new(std::env::current_exe()?);
-        shepherd.arg("shepherd").arg(file("shepherd.toml"));
+        write("gateway.toml", &config)?;
+        let mut gateway = Command::new(std::env::current_exe()?);
+        gateway.arg("gateway").arg(file("gateway.toml"));
         let mut behind = Command::new(std::env::current_exe()?);
-        behind.arg("attach").arg(format!("shm://{path}/shepherd.sock"));
+        behind.arg("attach").arg(format!("shm://{path}/gateway.sock"));
         let theirs = |port: u16, tls: bool| {
             let mut server = Command::new(tools.join("server"));
             server.arg(format!("-port={port}")).arg(format!("-use_tls={tls}"));
@@ -83,14 +82,14 @@ impl Lab {
             ca: certificates.ca,
             plain_port,
             tls_port,
-            shepherd_plain_port,
-            shepherd_tls_port,
+            gateway_plain_port,
+            gateway_tls_port,
             go_plain_port,
             go_tls_port,
             ours: vec![
                 ("server", spawn(&mut ours)?),
-                ("server behind the shepherd", spawn(&mut behind)?),
-                ("shepherd", spawn(&mut shepherd)?),
+                ("server behind the gateway", spawn(&mut behind)?),
+                ("gateway", spawn(&mut gateway)?),
             ],
             _theirs,
             directory,
@@ -132,8 +131,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// For messages: how it ended, and its last words.
-    pub(crate) fn last_words(&self) -> String {
+    /// For messages: how it ended, and its final status.
+    pub(crate) fn final_status(&self) -> String {
         let all = format!("{}\n{}", self.out, self.err);
         let lines: Vec<&str> = all.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = lines[lines.len().saturating_sub(4)..].join(" / ");

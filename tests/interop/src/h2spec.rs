@@ -1,4 +1,4 @@
-//! h2spec against plain tonic, our server and a shepherd, case by case: what plain tonic passes, the others must pass.
+//! h2spec against plain tonic, our server and a gateway, case by case: what plain tonic passes, the others must pass.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use crate::table::{heading, row};
 use crate::{Error, foreign};
 
 /// What each column is about; the first is what the others are compared with.
-pub(crate) const SERVERS: [&str; 3] = ["plain tonic server", "Tollfree server", "shepherd"];
+pub(crate) const SERVERS: [&str; 3] = ["plain tonic server", "Tollfree server", "gateway"];
 
-/// Streams that plain tonic lets a client have at once: as many as a shepherd does that nobody has configured.
+/// Streams that plain tonic lets a client have at once: as many as a gateway does that nobody has configured.
 pub(crate) const STREAM_COUNT: u32 = 256;
 
 /// As many cases as the pinned version has.
@@ -18,9 +18,9 @@ const CASE_COUNT: usize = 145;
 const NOT_COMPARED: &[(&str, &str)] = &[(
     "http2/5.1.2/1",
     "h2spec's requests are no calls of gRPC, and are answered at once: whether more than the limit are ever open at the \
-     same time is chance, and without a limit, as at our own server, the case is skipped. That the shepherd's limit holds \
+     same time is chance, and without a limit, as at our own server, the case is skipped. That the gateway's limit holds \
      is shown with calls that stay open, by `streams_beyond_the_limit_are_refused` in \
-     `crates/shepherd/tests/suite/world/floods.rs`",
+     `crates/gateway/tests/suite/world/floods.rs`",
 )];
 
 /// Seconds that h2spec waits for a frame: usually, and when a case is tried again because servers differ in it.
@@ -94,10 +94,10 @@ impl Runner<'_> {
         let said = foreign::run(self.program, args).await?;
         // Failed cases make it 1 as well.
         if !matches!(said.code, Some(0 | 1)) {
-            return Err(format!("h2spec: {}", said.last_words()).into());
+            return Err(format!("h2spec: {}", said.final_status()).into());
         }
         let text = std::fs::read_to_string(&report)
-            .map_err(|error| format!("h2spec made no report ({error}): {}", said.last_words()))?;
+            .map_err(|error| format!("h2spec made no report ({error}): {}", said.final_status()))?;
         std::fs::remove_file(&report)?;
         parse(&text)
     }
@@ -155,8 +155,8 @@ pub(crate) async fn run(
 ) -> Result<Vec<Case>, Error> {
     let runner = Runner { program, directory };
     let all = |server: usize| runner.run(ports[server], WAITS[0], None);
-    let (tonic, ours, shepherd) = tokio::try_join!(all(0), all(1), all(2))?;
-    let mut cases = join(&[tonic, ours, shepherd])?;
+    let (tonic, ours, gateway) = tokio::try_join!(all(0), all(1), all(2))?;
+    let mut cases = join(&[tonic, ours, gateway])?;
     for case in &mut cases {
         for attempt in 0..ATTEMPT_COUNT {
             let is_mixed = case.has(Verdict::Passed) && case.has(Verdict::Failed);
@@ -287,7 +287,7 @@ mod tests {
             assert!(worse(&[case(fine)]).is_empty(), "{fine:?}");
         }
         for (verdicts, server) in
-            [([Passed, Failed, Passed], "Tollfree server"), ([Passed, Passed, Failed], "shepherd")]
+            [([Passed, Failed, Passed], "Tollfree server"), ([Passed, Passed, Failed], "gateway")]
         {
             let found = worse(&[case(verdicts)]);
             assert!(matches!(&found[..], [one] if one.contains(server) && one.contains("a/1")), "{found:?}");

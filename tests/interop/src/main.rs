@@ -38,13 +38,13 @@ enum Command {
         #[arg(long)]
         pool: Option<Address>,
     },
-    /// Serve the test services to a shepherd until the standard input ends
+    /// Serve the test services to a gateway until the standard input ends
     Attach {
-        /// Where the shepherd's business processes attach: shm:///path
+        /// Where the gateway's backends attach: shm:///path
         socket: String,
     },
-    /// Be a shepherd until the standard input ends
-    Shepherd {
+    /// Be a gateway until the standard input ends
+    Gateway {
         /// Its config
         config: PathBuf,
     },
@@ -79,7 +79,7 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
-    /// Run h2spec against plain tonic, our server and a shepherd, and the cases through Envoy
+    /// Run h2spec against plain tonic, our server and a gateway, and the cases through Envoy
     Outside(outside::Options),
 }
 
@@ -90,7 +90,7 @@ async fn main() -> ExitCode {
             serve(addresses, certificate.zip(key), pool).await
         }
         Command::Attach { socket } => attach(socket).await,
-        Command::Shepherd { config } => shepherd(config).await,
+        Command::Gateway { config } => gateway(config).await,
         Command::Tonic { address } => plain_tonic(address).await,
         Command::Call { address, except, pool } => call(address, except, pool).await,
         Command::Outside(options) => outside::run(options).await,
@@ -136,9 +136,9 @@ async fn attach(socket: String) -> Result<(), Error> {
     Ok(())
 }
 
-async fn shepherd(config: PathBuf) -> Result<(), Error> {
-    let config = tollfree_shepherd::Config::read(&[tollfree_shepherd::Source::File(config)])?;
-    tollfree_shepherd::Shepherd::bind(config).await?.run(starter_is_gone()).await;
+async fn gateway(config: PathBuf) -> Result<(), Error> {
+    let config = tollfree_gateway::Config::read(&[tollfree_gateway::Source::File(config)])?;
+    tollfree_gateway::Gateway::bind(config).await?.run(starter_is_gone()).await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What `make interop` doesn't ask of a shepherd: HTTP/2's own rules (h2spec), and another proxy in front (Envoy).
+//! What `make interop` doesn't ask of a gateway: HTTP/2's own rules (h2spec), and another proxy in front (Envoy).
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Error> {
     let mut tonic = Command::new(std::env::current_exe()?);
     tonic.arg("tonic").arg(format!("127.0.0.1:{tonic_port}"));
     let tonic = spawn(&mut tonic)?;
-    let ports = [tonic_port, lab.plain_port, lab.shepherd_plain_port];
+    let ports = [tonic_port, lab.plain_port, lab.gateway_plain_port];
     for port in ports {
         until_it_answers(&lab.target(format!("http://localhost:{port}"))).await?;
     }
@@ -74,7 +74,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Error> {
 }
 
 /// Puts the results into the document.
-const COMMAND: &str = "make shepherd-outside OUTSIDE_FLAGS=--write";
+const COMMAND: &str = "make gateway-outside OUTSIDE_FLAGS=--write";
 
 /// A server starts, and a process attaches, when they get to it.
 async fn until_it_answers(target: &Target) -> Result<(), Error> {
@@ -93,7 +93,7 @@ async fn until_it_answers(target: &Target) -> Result<(), Error> {
 /// Every case by both clients; nothing if there is no Envoy, and that is allowed.
 async fn through_envoy(options: &Options, lab: &Lab) -> Result<Option<Vec<Column>>, Error> {
     if !options.envoy.exists() {
-        println!("not run: Envoy → shepherd, since there is no {}", options.envoy.display());
+        println!("not run: Envoy → gateway, since there is no {}", options.envoy.display());
         return match options.allow_not_run {
             true => Ok(None),
             false => Err("Envoy is missing; OUTSIDE_FLAGS=--allow-not-run goes on without it".into()),

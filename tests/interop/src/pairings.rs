@@ -44,10 +44,10 @@ pub(crate) struct Column {
 }
 
 const OURS: &str = "Tollfree";
-/// Attached to a shepherd, which the client calls.
-const BEHIND: &str = "Tollfree behind a shepherd";
-/// The same with Envoy in front of the shepherd.
-const THROUGH: &str = "Envoy, shepherd";
+/// Attached to a gateway, which the client calls.
+const BEHIND: &str = "Tollfree behind a gateway";
+/// The same with Envoy in front of the gateway.
+const THROUGH: &str = "Envoy, gateway";
 const THEIRS: &str = "grpc-go";
 
 impl Pairing {
@@ -84,16 +84,16 @@ pub(crate) fn all(lab: &Lab) -> Vec<Pairing> {
         us(OURS, "https", format!("https://localhost:{}", lab.tls_port)),
         go(OURS, "http", lab.plain_port, false),
         go(OURS, "https", lab.tls_port, true),
-        us(BEHIND, "http", format!("http://localhost:{}", lab.shepherd_plain_port)),
-        us(BEHIND, "https", format!("https://localhost:{}", lab.shepherd_tls_port)),
-        go(BEHIND, "http", lab.shepherd_plain_port, false),
-        go(BEHIND, "https", lab.shepherd_tls_port, true),
+        us(BEHIND, "http", format!("http://localhost:{}", lab.gateway_plain_port)),
+        us(BEHIND, "https", format!("https://localhost:{}", lab.gateway_tls_port)),
+        go(BEHIND, "http", lab.gateway_plain_port, false),
+        go(BEHIND, "https", lab.gateway_tls_port, true),
         us(THEIRS, "http", format!("http://localhost:{}", lab.go_plain_port)),
         us(THEIRS, "https", format!("https://localhost:{}", lab.go_tls_port)),
     ]
 }
 
-/// Both clients through an Envoy, which calls the shepherd.
+/// Both clients through an Envoy, which calls the gateway.
 pub(crate) fn through_envoy(lab: &Lab, port: u16) -> Vec<Pairing> {
     let (server, way) = (THROUGH, "http");
     vec![
@@ -175,7 +175,7 @@ async fn theirs(case: &Case, lab: &Lab, port: u16, tls: bool) -> Outcome {
     match foreign::run(&lab.tools.join(Path::new("client")), args).await {
         Ok(said) if said.code == Some(0) => Outcome::Passed,
         Ok(said) if said.err.contains("Unsupported test case") => Outcome::Absent,
-        Ok(said) => Outcome::Failed(said.last_words()),
+        Ok(said) => Outcome::Failed(said.final_status()),
         Err(reason) => Outcome::Failed(reason),
     }
 }

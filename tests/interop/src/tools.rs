@@ -1,11 +1,11 @@
-//! grpcurl and ghz against the TCP side of our server, and of a shepherd in front of it; they know nothing of it but what reflection says.
+//! grpcurl and ghz against the TCP side of our server, and of a gateway in front of it; they know nothing of it but what reflection says.
 
 use serde_json::{Value, json};
 
 use crate::foreign::{self, Lab, Said};
 
 /// The ways to our server, in the order of a check's outcomes.
-pub(crate) const WAYS: [&str; 4] = ["http", "https", "shepherd, http", "shepherd, https"];
+pub(crate) const WAYS: [&str; 4] = ["http", "https", "gateway, http", "gateway, https"];
 
 /// One check with one tool, by each of [`WAYS`].
 pub(crate) struct Check {
@@ -51,7 +51,7 @@ impl Server<'_> {
     async fn call(&self, method: &str, requests: &str) -> Result<Vec<Value>, String> {
         let said = self.grpcurl(&["-d", requests], &[&format!("{SERVICE}/{method}")]).await?;
         if said.code != Some(0) {
-            return Err(said.last_words());
+            return Err(said.final_status());
         }
         let responses = serde_json::Deserializer::from_str(&said.out).into_iter::<Value>();
         responses.collect::<Result<_, _>>().map_err(|error| format!("grpcurl's output is no JSON: {error}"))
@@ -74,7 +74,7 @@ impl Server<'_> {
         ]);
         let said = foreign::run(&self.lab.tools.join("ghz"), args).await?;
         let report: Value = serde_json::from_str(&said.out)
-            .map_err(|error| format!("ghz's report is no JSON ({error}); {}", said.last_words()))?;
+            .map_err(|error| format!("ghz's report is no JSON ({error}); {}", said.final_status()))?;
         expect(&report["count"], &json!(count))?;
         expect(&report["statusCodeDistribution"], &json!({ "OK": count }))
     }
@@ -88,14 +88,14 @@ fn expect_text(said: &Said, wanted: &str) -> Result<(), String> {
     if said.out.contains(wanted) || said.err.contains(wanted) {
         return Ok(());
     }
-    Err(format!("\"{wanted}\" was expected; {}", said.last_words()))
+    Err(format!("\"{wanted}\" was expected; {}", said.final_status()))
 }
 
 async fn list(server: &Server<'_>) -> Result<(), String> {
     let said = server.grpcurl(&[], &["list"]).await?;
     for service in [SERVICE, "grpc.reflection.v1.ServerReflection", "xds.service.orca.v3.OpenRcaService"] {
         if !said.out.lines().any(|line| line == service) {
-            return Err(format!("{service} is not listed; {}", said.last_words()));
+            return Err(format!("{service} is not listed; {}", said.final_status()));
         }
     }
     Ok(())
@@ -144,7 +144,7 @@ async fn metadata(server: &Server<'_>) -> Result<(), String> {
     if said.code == Some(0) && count == 2 {
         return Ok(());
     }
-    Err(format!("the header is shown {count} times, not 2; {}", said.last_words()))
+    Err(format!("the header is shown {count} times, not 2; {}", said.final_status()))
 }
 
 async fn error(server: &Server<'_>) -> Result<(), String> {
@@ -153,13 +153,13 @@ async fn error(server: &Server<'_>) -> Result<(), String> {
     expect_text(&said, "Code: FailedPrecondition")?;
     expect_text(&said, "Message: the road is closed")?;
     // grpcurl adds the status to 64.
-    if said.code == Some(64 + 9) { Ok(()) } else { Err(said.last_words()) }
+    if said.code == Some(64 + 9) { Ok(()) } else { Err(said.final_status()) }
 }
 
 async fn unimplemented(server: &Server<'_>) -> Result<(), String> {
     let said = server.grpcurl(&[], &[&format!("{SERVICE}/UnimplementedCall")]).await?;
     expect_text(&said, "Code: Unimplemented")?;
-    if said.code == Some(64 + 12) { Ok(()) } else { Err(said.last_words()) }
+    if said.code == Some(64 + 12) { Ok(()) } else { Err(said.final_status()) }
 }
 
 async fn many_unary(server: &Server<'_>) -> Result<(), String> {
@@ -173,7 +173,7 @@ async fn many_streams(server: &Server<'_>) -> Result<(), String> {
 
 /// Runs all checks, and says on the terminal how far it is.
 pub(crate) async fn run(lab: &Lab) -> Vec<Check> {
-    let ports = [lab.plain_port, lab.tls_port, lab.shepherd_plain_port, lab.shepherd_tls_port];
+    let ports = [lab.plain_port, lab.tls_port, lab.gateway_plain_port, lab.gateway_tls_port];
     let [plain, tls, behind, behind_tls] =
         std::array::from_fn(|at| Server { lab, port: ports[at], tls: at % 2 == 1 });
     let mut checks = Vec::new();

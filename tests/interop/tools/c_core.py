@@ -37,15 +37,15 @@ def main(program):
     failures = []
     with tempfile.TemporaryDirectory() as directory:
         path = lambda name: os.path.join(directory, name)
-        with open(path("shepherd.toml"), "w") as config:
+        with open(path("gateway.toml"), "w") as config:
             config.write(
                 f'listeners.local.address = "unix:{path("world.sock")}"\n'
-                f'business.socket = "shm://{path("business.sock")}"\n'
+                f'backends.socket = "shm://{path("backends.sock")}"\n'
             )
         ours = [
             start(program, "serve", f"unix:{path('server.sock')}"),
-            start(program, "shepherd", path("shepherd.toml")),
-            start(program, "attach", f"shm://{path('business.sock')}"),
+            start(program, "gateway", path("gateway.toml")),
+            start(program, "attach", f"shm://{path('backends.sock')}"),
         ]
         try:
             for name in ["server", "world"]:

@@ -55,7 +55,7 @@ fn limits_are_those_of_the_code() {
             "BEATs between two of the receiver's times",
             of("crates/transport/src/link/window.rs", "BEAT_COUNT_MAX"),
         ),
-        row("introduction", of(limits, "INTRODUCTION_LEN_MAX")),
+        row("registration", of(limits, "REGISTRATION_LEN_MAX")),
     ];
     hold("limits of spec/device.md", rows.into_iter().flatten().collect());
 }

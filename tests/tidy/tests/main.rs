@@ -11,6 +11,7 @@ mod parts;
 mod pools;
 mod sources;
 mod spec;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -186,7 +186,7 @@ fn what_only_the_laboratory_needs_is_no_dependency_of_the_product() {
     let crates = LAB_ONLY.iter().filter(|name| !TESTS_USE.contains(name)).map(|name| (*name).to_owned());
     let found = parts.chain(crates).filter(|name| locked.contains(name.as_str()));
     hold("Cargo.lock", found.map(|name| format!("{name} is the laboratory's")).collect());
-    for (command, part) in [("tollfree-cli", "tollfree-control"), ("tollfree-gateway", "tollfree-shepherd")] {
+    for (command, part) in [("tollfree-cli", "tollfree-control"), ("tollfree-gateway", "tollfree-gateway")] {
         let arguments = ["tree", "--offline", "--prefix", "none", "-e", "no-dev", "-p", command];
         let output =
             Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().expect("cargo runs");
@@ -194,8 +194,8 @@ fn what_only_the_laboratory_needs_is_no_dependency_of_the_product() {
         let tree = String::from_utf8_lossy(&output.stdout);
         let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
         assert!(names.contains(part), "the tree of {command} was found");
-        // The command asks shepherds, and need not be able to be one.
-        let others = ["tollfree-shepherd"].iter().filter(|other| **other != part);
+        // The command asks gateways, and need not be able to be one.
+        let others = ["tollfree-gateway"].iter().filter(|other| **other != part);
         let found = LAB_ONLY.iter().chain(others).filter(|name| names.contains(*name));
         hold("what commands stand on", found.map(|name| format!("{command} needs {name}")).collect());
     }

@@ -44,15 +44,15 @@ fn constants() -> BTreeMap<String, u64> {
         frame::flags::REFUSED,
         frame::flags::OBJECT,
         frame::flags::KNOWN,
-        frame::flags::ROPE,
+        frame::flags::SEGMENTED,
         frame::control::AREA_OFFER,
         frame::control::AREA_ACCEPT,
         frame::control::AREA_REFUSE,
         frame::control::AREA_DROP,
         frame::control::CLOSE,
-        frame::control::ROPES_TAKEN,
-        frame::control::ROPE_WANTED,
-        frame::control::ROPE_BYTES,
+        frame::control::SEGMENTED_TAKEN,
+        frame::control::SEGMENTED_WANTED,
+        frame::control::SEGMENTED_BYTES,
         frame::control::OBJECTS,
         frame::FRAME_HEAD_LEN,
         frame::DEADLINE_LEN,
@@ -95,7 +95,7 @@ fn constants() -> BTreeMap<String, u64> {
         limits::AREA_CHUNK_SHARE,
         limits::HELLO_LEN,
         limits::HELLO_TEXT_MAX,
-        limits::INTRODUCTION_LEN_MAX,
+        limits::REGISTRATION_LEN_MAX,
         limits::GROUP_LEN_MAX,
         limits::SERVICE_LEN_MAX,
         limits::SERVICE_COUNT_MAX,
@@ -113,12 +113,12 @@ fn constants() -> BTreeMap<String, u64> {
         limits::MESSAGE_WINDOW_MAX,
         limits::WINDOW_RESERVE,
         limits::CHUNK_CHARGE,
-        limits::ROPE_REF_COUNT_MAX,
-        limits::ROPE_COUNT_MAX,
+        limits::SEGMENTED_REF_COUNT_MAX,
+        limits::SEGMENTED_COUNT_MAX,
         limits::ASKED_SPIN_US_MAX,
         limits::ASKED_LOOK_US,
-        rope::ROPE_HEAD_LEN,
-        rope::ROPE_ENTRY_LEN,
+        segmented::SEGMENTED_HEAD_LEN,
+        segmented::SEGMENT_ENTRY_LEN,
     ];
     let named = |(path, value): (&str, u64)| {
         let name = path.rsplit("::").next().expect("a path has an end");
@@ -135,7 +135,7 @@ const NOT_NUMBERS: [&str; 3] = ["MAGIC", "HTTP2_PREFACE", "STATIC_NAMES"];
 
 /// The constants that the layout's sources declare.
 fn declared() -> BTreeSet<String> {
-    declared_in(&["control", "record", "frame", "handshake", "metadata", "limits", "rope"])
+    declared_in(&["control", "record", "frame", "handshake", "metadata", "limits", "segmented"])
 }
 
 /// The constants that some of them declare.

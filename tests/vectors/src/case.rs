@@ -179,7 +179,7 @@ fn handshake(file: &Value, all: &mut Vec<Case>) -> Result<(), VectorError> {
     for case in array(FILE, file, "messages")? {
         let mut fields = case.as_object().cloned().ok_or_else(|| form(FILE, "fields", case))?;
         let (name, hex) = (text(FILE, case, "name")?, text(FILE, case, "hex")?);
-        // An introduction comes behind it.
+        // A registration comes behind it.
         let hex = hex + case["body"].as_str().unwrap_or_default();
         fields.remove("name");
         fields.remove("hex");
@@ -191,7 +191,7 @@ fn handshake(file: &Value, all: &mut Vec<Case>) -> Result<(), VectorError> {
             expected: Expected::Fields(fields),
         });
     }
-    for (topic, list) in [("refused-by-server", "refused"), ("refused-by-shepherd", "refused_by_shepherds")] {
+    for (topic, list) in [("refused-by-server", "refused"), ("refused-by-gateway", "refused_by_gateways")] {
         for case in array(FILE, file, list)? {
             let input = [("message", &case["hex"]), ("region_len", &case["region_len"])];
             all.push(Case {

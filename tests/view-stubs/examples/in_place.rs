@@ -1,7 +1,7 @@
 //! Reads an order where it was decoded, and builds another one from it: the code of the guide.
 
 use tollfree_processor::typed::{MessageMut, MessageView, Owned};
-use tollfree_processor::{Arenas, DraftError, EncodeBuffer, Limits, Slot};
+use tollfree_processor::{Arenas, BuildError, EncodeBuffer, Limits, Slot};
 use tollfree_view_stubs::everyday::prost::shop as prost;
 use tollfree_view_stubs::everyday::shop::order::Payment;
 use tollfree_view_stubs::everyday::shop::{Kind, Order, OrderMut, OrderView};
@@ -21,7 +21,7 @@ fn price(order: OrderView<'_>) -> i64 {
     }
 }
 
-fn answer(request: OrderView<'_>) -> Result<Owned<Order>, DraftError> {
+fn answer(request: OrderView<'_>) -> Result<Owned<Order>, BuildError> {
     Owned::<Order>::build(|reply| {
         reply.set_id(request.id())?;
         reply.total_mut()?.fill(|total| {
@@ -36,7 +36,7 @@ fn answer(request: OrderView<'_>) -> Result<Owned<Order>, DraftError> {
     })
 }
 
-fn change(order: &mut OrderMut<'_>) -> Result<(), DraftError> {
+fn change(order: &mut OrderMut<'_>) -> Result<(), BuildError> {
     let mut items = order.items_mut()?;
     items.push_new()?.fill(|item| {
         item.set_sku("gift")?;
@@ -63,7 +63,7 @@ fn kinds(order: OrderView<'_>) -> &'static str {
     }
 }
 
-fn copied(order: &Owned<Order>) -> Result<Owned<Order>, DraftError> {
+fn copied(order: &Owned<Order>) -> Result<Owned<Order>, BuildError> {
     Owned::<Order>::build(|copy| {
         copy.copy_from(order.view())?;
         change(copy)

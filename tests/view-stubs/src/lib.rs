@@ -1,4 +1,4 @@
-//! What `tollfree-build` generates as views and drafts, unmodified, beside prost's types of the same messages.
+//! What `tollfree-build` generates as views and builders, unmodified, beside prost's types of the same messages.
 #![forbid(unsafe_code)]
 
 /// Everyday messages.

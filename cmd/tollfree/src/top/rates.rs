@@ -1,11 +1,11 @@
-//! What happened between two states of a shepherd.
+//! What happened between two states of a gateway.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 use tollfree_control::{
-    Device, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, WorkerState,
+    BackendConnectionState, Device, DeviceState, ErrorState, MethodState, ObjectState, StageState, State,
 };
 
 /// An interval, with rates by second and times in milliseconds.
@@ -43,14 +43,14 @@ pub(super) struct GroupRates {
     pub(super) calls_per_s: f64,
     pub(super) outstanding: u32,
     pub(super) policy: &'static str,
-    /// Calls that wait in the shepherd for a worker with room.
+    /// Calls that wait in the gateway for a backend connection with room.
     pub(super) waiting: u32,
     pub(super) imbalance: f64,
-    /// What became of messages whose handlers take objects, since the shepherd's start.
+    /// What became of messages whose handlers take objects, since the gateway's start.
     pub(super) objects: ObjectState,
-    /// How calls are announced to its workers.
+    /// How calls are announced to its backend connections.
     pub(super) device: DeviceRates,
-    pub(super) workers: Vec<WorkerRates>,
+    pub(super) backend_connections: Vec<BackendConnectionRates>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,15 +59,15 @@ pub(super) struct DeviceRates {
     pub(super) registers: Device,
     pub(super) publications_per_s: f64,
     /// Calls, and parts of them, that were published together.
-    pub(super) emissions_per_publication: Option<f64>,
+    pub(super) sends_per_publication: Option<f64>,
     pub(super) rings_per_s: f64,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct WorkerRates {
+pub(super) struct BackendConnectionRates {
     pub(super) pid: i32,
     pub(super) uid: u32,
-    pub(super) worker: u32,
+    pub(super) backend_connection: u32,
     pub(super) services: Vec<String>,
     pub(super) calls_per_s: f64,
     pub(super) outstanding: u32,
@@ -86,28 +86,36 @@ pub(super) struct MethodRates {
 }
 
 impl Rates {
-    /// Of two states of one shepherd. Between two shepherds at one address, everything since the later one's start counts.
+    /// Of two states of one gateway. Between two gateways at one address, everything since the later one's start counts.
     pub(super) fn between(before: &State, now: &State) -> Rates {
         let started_anew = State::default();
         let is_same = before.pid == now.pid && before.uptime_ms <= now.uptime_ms;
         let before = if is_same { before } else { &started_anew };
         let interval_ms = (now.uptime_ms - before.uptime_ms).max(1);
         let by_second = |more: u64| more as f64 * 1e3 / interval_ms as f64;
-        let groups = now.groups.iter().map(|(name, workers)| {
+        let groups = now.groups.iter().map(|(name, backend_connections)| {
             let earlier = before.groups.get(name).map_or(&[][..], Vec::as_slice);
-            let workers: Vec<_> =
-                workers.iter().map(|worker| of_worker(earlier, worker, by_second)).collect();
-            let steering = now.steering.get(name).cloned().unwrap_or_default();
+            let backend_connections: Vec<_> = backend_connections
+                .iter()
+                .map(|backend_connection| of_backend_connection(earlier, backend_connection, by_second))
+                .collect();
+            let load_balancing = now.load_balancing.get(name).cloned().unwrap_or_default();
             GroupRates {
-                policy: steering.policy.name(),
-                waiting: steering.waiting,
-                imbalance: steering.imbalance,
+                policy: load_balancing.policy.name(),
+                waiting: load_balancing.waiting,
+                imbalance: load_balancing.imbalance,
                 objects: now.objects.get(name).cloned().unwrap_or_default(),
                 device: of_device(before.devices.get(name), now.devices.get(name), by_second),
                 group: name.clone(),
-                calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
-                outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
-                workers,
+                calls_per_s: backend_connections
+                    .iter()
+                    .map(|backend_connection| backend_connection.calls_per_s)
+                    .sum(),
+                outstanding: backend_connections
+                    .iter()
+                    .map(|backend_connection| backend_connection.outstanding)
+                    .sum(),
+                backend_connections,
             }
         });
         let methods: Vec<_> =
@@ -147,7 +155,7 @@ impl Rates {
 
     pub(super) fn headline(&self) -> String {
         format!(
-            "shepherd {}, up {}: {} of {} connections, {:.1} calls/s",
+            "gateway {}, up {}: {} of {} connections, {:.1} calls/s",
             self.pid,
             age(self.uptime_ms),
             self.connections,
@@ -167,14 +175,14 @@ impl Rates {
     pub(super) fn group_rows(&self) -> Vec<[String; 9]> {
         let mut rows = Vec::new();
         for group in &self.groups {
-            for worker in &group.workers {
+            for backend_connection in &group.backend_connections {
                 rows.push([
                     group.group.clone(),
-                    worker.pid.to_string(),
-                    worker.worker.to_string(),
-                    format!("{:.1}", worker.calls_per_s),
-                    worker.outstanding.to_string(),
-                    age(worker.attached_ms),
+                    backend_connection.pid.to_string(),
+                    backend_connection.backend_connection.to_string(),
+                    format!("{:.1}", backend_connection.calls_per_s),
+                    backend_connection.outstanding.to_string(),
+                    age(backend_connection.attached_ms),
                     group.policy.to_owned(),
                     group.waiting.to_string(),
                     group.device.registers.doorbell.0.to_string(),
@@ -214,11 +222,11 @@ impl Rates {
 pub(super) const GROUPS: [(&str, u16); 9] = [
     ("group", 24),
     ("process", 10),
-    ("worker", 7),
+    ("connection", 10),
     ("calls/s", 10),
     ("under way", 10),
     ("attached", 10),
-    ("steering", 17),
+    ("load_balancing", 17),
     ("waiting", 7),
     ("doorbell", 17),
 ];
@@ -245,19 +253,25 @@ fn line<const N: usize>(text: &mut String, header: [(&str, u16); N], cells: &[St
     text.push('\n');
 }
 
-fn of_worker(earlier: &[WorkerState], worker: &WorkerState, by_second: impl Fn(u64) -> f64) -> WorkerRates {
-    let same = |other: &&WorkerState| {
-        other.pid == worker.pid && other.worker == worker.worker && other.calls <= worker.calls
+fn of_backend_connection(
+    earlier: &[BackendConnectionState],
+    backend_connection: &BackendConnectionState,
+    by_second: impl Fn(u64) -> f64,
+) -> BackendConnectionRates {
+    let same = |other: &&BackendConnectionState| {
+        other.pid == backend_connection.pid
+            && other.backend_connection == backend_connection.backend_connection
+            && other.calls <= backend_connection.calls
     };
     let calls = earlier.iter().find(same).map_or(0, |other| other.calls);
-    WorkerRates {
-        pid: worker.pid,
-        uid: worker.uid,
-        worker: worker.worker,
-        services: worker.services.clone(),
-        calls_per_s: by_second(worker.calls - calls),
-        outstanding: worker.outstanding,
-        attached_ms: worker.attached_ms,
+    BackendConnectionRates {
+        pid: backend_connection.pid,
+        uid: backend_connection.uid,
+        backend_connection: backend_connection.backend_connection,
+        services: backend_connection.services.clone(),
+        calls_per_s: by_second(backend_connection.calls - calls),
+        outstanding: backend_connection.outstanding,
+        attached_ms: backend_connection.attached_ms,
     }
 }
 
@@ -287,11 +301,11 @@ fn of_device(
     let none = DeviceState::default();
     let (before, now) = (before.unwrap_or(&none), now.unwrap_or(&none));
     let publications = now.publications.saturating_sub(before.publications);
-    let emissions = now.emissions.saturating_sub(before.emissions);
+    let sends = now.sends.saturating_sub(before.sends);
     DeviceRates {
         registers: now.registers,
         publications_per_s: by_second(publications),
-        emissions_per_publication: (publications > 0).then(|| emissions as f64 / publications as f64),
+        sends_per_publication: (publications > 0).then(|| sends as f64 / publications as f64),
         rings_per_s: by_second(now.rings.saturating_sub(before.rings)),
     }
 }
@@ -362,10 +376,10 @@ mod tests {
     fn two() -> (State, State) {
         let before = state(
             r#"{"pid": 7, "uptime_ms": 1000, "connections": 1, "latency_bounds_s": [0.001, 0.002, 0.01],
-            "groups": {"a": [{"pid": 1, "uid": 0, "worker": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
-            "steering": {"a": {"policy": "affinity", "waiting": 3, "imbalance": 0.5}},
+            "groups": {"a": [{"pid": 1, "uid": 0, "backend_connection": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
+            "load_balancing": {"a": {"policy": "affinity", "waiting": 3, "imbalance": 0.5}},
             "methods": [{"method": "x.A/B", "started": 10, "ended": {"OK": 9, "INTERNAL": 1}, "latency_counts": [10, 0, 0, 0]}],
-            "devices": {"a": {"registers": {"doorbell": "coherent:4"}, "publications": 10, "emissions": 10, "rings": 1}},
+            "devices": {"a": {"registers": {"doorbell": "coherent:4"}, "publications": 10, "sends": 10, "rings": 1}},
             "connections_max": 9, "stage_bounds_s": [0.001, 0.002],
             "stages": [{"stage": "placed", "counts": [1, 0, 0], "sum_s": 0.001}],
             "errors": [{"ago_ms": 5, "reason": "late", "method": "x.A/B", "words": "too late"}],
@@ -380,7 +394,7 @@ mod tests {
         now.methods[0].latency_counts = vec![10, 10, 9, 1];
         now.refusals.insert("idle".into(), 5);
         let device = now.devices.get_mut("a").unwrap();
-        (device.publications, device.emissions, device.rings) = (20, 50, 5);
+        (device.publications, device.sends, device.rings) = (20, 50, 5);
         (now.stages[0].counts, now.stages[0].sum_s) = (vec![1, 2, 0], 0.004);
         (before, now)
     }
@@ -390,7 +404,7 @@ mod tests {
         let (before, now) = two();
         let rates = Rates::between(&before, &now);
         assert_eq!((rates.interval_ms, rates.calls_per_s), (2000, 10.0));
-        assert_eq!(rates.groups[0].workers[0].calls_per_s, 10.0);
+        assert_eq!(rates.groups[0].backend_connections[0].calls_per_s, 10.0);
         assert_eq!((rates.groups[0].policy, rates.groups[0].waiting), ("affinity", 3));
         let method = &rates.methods[0];
         assert_eq!((method.calls_per_s, method.errors_per_s), (10.0, 2.0));
@@ -401,7 +415,7 @@ mod tests {
         assert!(text.contains("x.A/B") && text.contains("refused: idle 2.0/s"), "{text}");
         let device = &rates.groups[0].device;
         assert_eq!((device.publications_per_s, device.rings_per_s), (5.0, 2.0));
-        assert_eq!(device.emissions_per_publication, Some(4.0));
+        assert_eq!(device.sends_per_publication, Some(4.0));
         let stage = &rates.stages[0];
         assert_eq!((stage.timed, stage.p99_us.map(f64::round)), (2, Some(1990.0)));
         assert!((stage.mean_us.unwrap() - 1500.0).abs() < 1.0, "{stage:?}");
@@ -411,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shepherd_that_was_started_anew_counts_from_its_start() {
+    fn a_gateway_that_was_started_anew_counts_from_its_start() {
         let (mut before, now) = two();
         before.pid = 6;
         assert_eq!(Rates::between(&before, &now).calls_per_s, 10.0, "30 calls in 3 s");

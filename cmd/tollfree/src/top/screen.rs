@@ -14,9 +14,9 @@ use super::rates::{GROUPS, METHODS, Rates};
 use crate::failure::Failure;
 
 /// Shows until the user has seen enough. The terminal is as before afterwards, also after a failure.
-pub(super) fn show(shepherd: &Asked, interval: Duration) -> Result<(), Failure> {
+pub(super) fn show(gateway: &Asked, interval: Duration) -> Result<(), Failure> {
     // Before the screen is taken, so that what is wrong stays readable.
-    let mut before = shepherd.state()?;
+    let mut before = gateway.state()?;
     let mut terminal = ratatui::try_init().map_err(|error| no_screen(&error))?;
     let shown = (|| {
         let mut rates = Rates::between(&before, &before);
@@ -28,7 +28,7 @@ pub(super) fn show(shepherd: &Asked, interval: Duration) -> Result<(), Failure> 
             if is_over(Instant::now() + interval)? {
                 return Ok(());
             }
-            match shepherd.state() {
+            match gateway.state() {
                 Ok(now) => {
                     rates = Rates::between(&before, &now);
                     (before, problem) = (now, None);
@@ -73,7 +73,7 @@ fn draw(frame: &mut Frame<'_>, rates: &Rates, problem: Option<&str>) {
     ])
     .areas(frame.area());
     frame.render_widget(Line::from(rates.headline()).bold(), head);
-    table(frame, upper, "Workers", GROUPS, groups);
+    table(frame, upper, "BackendConnections", GROUPS, groups);
     table(frame, lower, "Methods", METHODS, methods);
     let foot_line = match problem {
         Some(words) => Line::from(words.to_owned()).red(),
@@ -117,8 +117,8 @@ mod tests {
     fn it_fits_any_screen() {
         let state: State = serde_json::from_str(
             r#"{"pid": 7, "uptime_ms": 1000, "connections": 1, "latency_bounds_s": [0.001],
-            "groups": {"orders": [{"pid": 1234, "uid": 0, "worker": 0, "services": [], "outstanding": 3, "calls": 10, "attached_ms": 5}]},
-            "steering": {"orders": {"policy": "round_robin", "waiting": 4, "imbalance": 0.0}},
+            "groups": {"orders": [{"pid": 1234, "uid": 0, "backend_connection": 0, "services": [], "outstanding": 3, "calls": 10, "attached_ms": 5}]},
+            "load_balancing": {"orders": {"policy": "round_robin", "waiting": 4, "imbalance": 0.0}},
             "methods": [{"method": "acme.v1.Orders/Get", "started": 10, "ended": {"OK": 10}, "latency_counts": [10, 0]}],
             "devices": {}, "connections_max": 9, "stage_bounds_s": [], "stages": [], "errors": [],
             "objects": {}, "refusals": {}}"#,

@@ -1,6 +1,6 @@
 //! The command from outside.
 
 mod ending;
+mod gateway;
 mod others;
 mod run;
-mod shepherd;

@@ -271,7 +271,7 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions) {
         /// # Errors
         /// If there is no room; the field holds what it did.
         #[inline]
-        pub fn #set(&mut self, value: #given) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+        pub fn #set(&mut self, value: #given) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
             self.0.set(#name::#at, value)
         }
     };
@@ -284,7 +284,7 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions) {
             /// # Errors
             /// If there is no room; the field holds what it did.
             #[inline]
-            pub fn #change(&mut self) -> ::core::result::Result<#edits<'_>, ::tollfree_processor::DraftError> {
+            pub fn #change(&mut self) -> ::core::result::Result<#edits<'_>, ::tollfree_processor::BuildError> {
                 self.0.message(#name::#at)
             }
         };
@@ -338,7 +338,7 @@ fn many(name: &Ident, field: &Field<'_>, to: &mut Functions) {
         /// # Errors
         /// If messages nest too deep.
         #[inline]
-        pub fn #change(&mut self) -> ::core::result::Result<#edit, ::tollfree_processor::DraftError> {
+        pub fn #change(&mut self) -> ::core::result::Result<#edit, ::tollfree_processor::BuildError> {
             self.0.#read(#name::#at)
         }
     };

@@ -1,4 +1,4 @@
-//! What is generated of one message so that prost's structs become views and drafts, and drafts structs.
+//! What is generated of one message so that prost's structs become views and builders, and builders structs.
 
 use heck::ToSnakeCase;
 use proc_macro2::{Ident, Literal, TokenStream};
@@ -167,7 +167,7 @@ pub(super) fn conversions(
             fn put_struct(
                 edit: &mut #typed::EditOf<'_, Self>,
                 from: &Self::Struct,
-            ) -> #result<(), ::tollfree_processor::DraftError> {
+            ) -> #result<(), ::tollfree_processor::BuildError> {
                 #writes
                 ::core::result::Result::Ok(())
             }

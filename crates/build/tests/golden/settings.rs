@@ -393,7 +393,7 @@ pub mod kinds_server {
             &mut self,
             _cx: &mut std::task::Context<'_>,
         ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
-            ::tollfree::direct::introduce(self);
+            ::tollfree::direct::register(self);
             std::task::Poll::Ready(Ok(()))
         }
         fn call(&mut self, mut req: http::Request<B>) -> Self::Future {

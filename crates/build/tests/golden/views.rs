@@ -57,7 +57,7 @@ pub mod golden {
                 fn put_struct(
                     edit: &mut ::tollfree_processor::typed::EditOf<'_, Self>,
                     from: &Self::Struct,
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     edit.put_prost(Seen::FIELD_1, &from.number)?;
                     edit.put_prost_option(Seen::FIELD_2, &from.name)?;
                     edit.put_prost_option(Seen::FIELD_3, &from.next)?;
@@ -258,7 +258,7 @@ pub mod golden {
                 pub fn set_number(
                     &mut self,
                     value: i32,
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     self.0.set(Seen::FIELD_1, value)
                 }
                 /// Makes `number` absent.
@@ -273,7 +273,7 @@ pub mod golden {
                 pub fn set_name(
                     &mut self,
                     value: &'_ str,
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     self.0.set(Seen::FIELD_2, value)
                 }
                 /// Makes `name` absent.
@@ -288,7 +288,7 @@ pub mod golden {
                 pub fn set_next(
                     &mut self,
                     value: SeenView<'_>,
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     self.0.set(Seen::FIELD_3, value)
                 }
                 /// The message `next`, which is there from now on.
@@ -300,7 +300,7 @@ pub mod golden {
                     &mut self,
                 ) -> ::core::result::Result<
                     SeenMut<'_>,
-                    ::tollfree_processor::DraftError,
+                    ::tollfree_processor::BuildError,
                 > {
                     self.0.message(Seen::FIELD_3)
                 }
@@ -320,7 +320,7 @@ pub mod golden {
                         '_,
                         ::tollfree_processor::typed::Enum<Shade>,
                     >,
-                    ::tollfree_processor::DraftError,
+                    ::tollfree_processor::BuildError,
                 > {
                     self.0.list(Seen::FIELD_4)
                 }
@@ -341,7 +341,7 @@ pub mod golden {
                         ::tollfree_processor::typed::Str,
                         ::tollfree_processor::typed::Msg<Seen>,
                     >,
-                    ::tollfree_processor::DraftError,
+                    ::tollfree_processor::BuildError,
                 > {
                     self.0.map(Seen::FIELD_5)
                 }
@@ -357,7 +357,7 @@ pub mod golden {
                 pub fn set_raw(
                     &mut self,
                     value: &'_ [u8],
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     self.0.set(Seen::FIELD_6, value)
                 }
                 /// Makes `raw` absent.
@@ -372,7 +372,7 @@ pub mod golden {
                 pub fn set_inner(
                     &mut self,
                     value: super::super::super::golden::views::v1::unseen::InnerView<'_>,
-                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                     self.0.set(Seen::FIELD_7, value)
                 }
                 /// The message `inner`, which is there from now on.
@@ -384,7 +384,7 @@ pub mod golden {
                     &mut self,
                 ) -> ::core::result::Result<
                     super::super::super::golden::views::v1::unseen::InnerMut<'_>,
-                    ::tollfree_processor::DraftError,
+                    ::tollfree_processor::BuildError,
                 > {
                     self.0.message(Seen::FIELD_7)
                 }
@@ -514,7 +514,7 @@ pub mod golden {
                     fn put_struct(
                         edit: &mut ::tollfree_processor::typed::EditOf<'_, Self>,
                         from: &Self::Struct,
-                    ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                    ) -> ::core::result::Result<(), ::tollfree_processor::BuildError> {
                         ::core::result::Result::Ok(())
                     }
                 }

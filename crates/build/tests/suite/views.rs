@@ -1,4 +1,4 @@
-//! Views and drafts that are generated: word for word, for what is asked for, and what is refused. `TOLLFREE_WRITE_GOLDEN=1
+//! Views and builders that are generated: word for word, for what is asked for, and what is refused. `TOLLFREE_WRITE_GOLDEN=1
 //! cargo test -p tollfree-build --test suite views::` writes the golden file anew, for review.
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use tollfree_connection::{Connection, PeerIo};
 use tollfree_layout::StreamId;
-use tollfree_session::{Arrival, Emission, End, Ending, GRPC_PREFIX_LEN, Opening, Outgoing, Progress};
+use tollfree_session::{
+    End, Ending, GRPC_PREFIX_LEN, Incoming, Opening, Outgoing, OutgoingMessage, Progress,
+};
 
 /// What came of doing what there was to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ type Many = (u32, usize);
 struct Call {
     id: StreamId,
     /// What is being said.
-    emission: Emission,
+    outgoing: Outgoing,
     /// Messages to say after that.
     left: u32,
     /// A server's, before its messages.
@@ -55,12 +57,12 @@ pub(crate) struct Calls {
     hears: Many,
 }
 
-/// What the next emission of a call is.
-fn next(says: Many, headers: &mut Option<Bytes>, left: &mut u32, ending: &mut Option<Ending>) -> Emission {
-    let message = (*left > 0).then(|| Outgoing::new(Bytes::from(vec![7; says.1]), false));
+/// What the next outgoing of a call is.
+fn next(says: Many, headers: &mut Option<Bytes>, left: &mut u32, ending: &mut Option<Ending>) -> Outgoing {
+    let message = (*left > 0).then(|| OutgoingMessage::new(Bytes::from(vec![7; says.1]), false));
     *left = left.saturating_sub(1);
     let ending = if *left == 0 { ending.take() } else { None };
-    Emission { headers: headers.take(), message, ending }
+    Outgoing { headers: headers.take(), message, ending }
 }
 
 impl Calls {
@@ -100,12 +102,12 @@ impl Calls {
     /// Makes the next call. `false`: there is no room for it.
     fn open(&mut self, connection: &mut Connection<()>) -> bool {
         let (mut left, mut ending) = (self.says.0, Some(Ending::HalfClose));
-        let mut emission = next(self.says, &mut None, &mut left, &mut ending);
+        let mut outgoing = next(self.says, &mut None, &mut left, &mut ending);
         let opening = Opening { path: "/simulated.Echo/Call", deadline_ns: 0 };
-        match connection.open(opening, &mut emission).unwrap() {
+        match connection.open(opening, &mut outgoing).unwrap() {
             Ok(id) => {
                 self.left -= 1;
-                self.calls.push(Call::new(id, emission, None, left, ending));
+                self.calls.push(Call::new(id, outgoing, None, left, ending));
                 true
             }
             Err(progress) => {
@@ -121,9 +123,9 @@ impl Calls {
             connection.accepted();
             let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
             let mut call =
-                Call::new(accepted.id, Emission::default(), Some(Bytes::new()), self.says.0, ending);
+                Call::new(accepted.id, Outgoing::default(), Some(Bytes::new()), self.says.0, ending);
             if let Some(whole) = whole {
-                call.heard(Arrival::Request(whole));
+                call.heard(Incoming::Request(whole));
             }
             self.calls.push(call);
         }
@@ -133,9 +135,9 @@ impl Calls {
         self.calls.retain_mut(|call| {
             while !call.is_heard
                 && !call.is_lost
-                && let Some(arrival) = connection.session_mut().take(call.id)
+                && let Some(incoming) = connection.session_mut().take(call.id)
             {
-                call.heard(arrival);
+                call.heard(incoming);
             }
             if call.is_heard {
                 assert_eq!((call.heard_count, call.heard_len), (hears.0, hears.0 as usize * hears.1));
@@ -168,7 +170,7 @@ impl Calls {
 impl Call {
     fn new(
         id: StreamId,
-        emission: Emission,
+        outgoing: Outgoing,
         headers: Option<Bytes>,
         left: u32,
         ending: Option<Ending>,
@@ -176,7 +178,7 @@ impl Call {
         let (heard_count, heard_len) = (0, 0);
         Call {
             id,
-            emission,
+            outgoing,
             headers,
             left,
             ending,
@@ -188,8 +190,8 @@ impl Call {
         }
     }
 
-    fn heard(&mut self, arrival: Arrival) {
-        let part = arrival.into_part();
+    fn heard(&mut self, incoming: Incoming) {
+        let part = incoming.into_part();
         if let Some(chunk) = part.chunk {
             let count = if chunk.batch_count > 0 { chunk.batch_count } else { u32::from(chunk.last) };
             let prefixes = if chunk.batch_count > 0 { chunk.batch_count } else { u32::from(chunk.first) };
@@ -216,14 +218,14 @@ impl Call {
             return false;
         }
         while !self.is_said {
-            if self.emission.is_empty() {
+            if self.outgoing.is_empty() {
                 if self.left == 0 && self.ending.is_none() {
                     self.is_said = true;
                     break;
                 }
-                self.emission = next(says, &mut self.headers, &mut self.left, &mut self.ending);
+                self.outgoing = next(says, &mut self.headers, &mut self.left, &mut self.ending);
             }
-            match connection.send(self.id, &mut self.emission).unwrap() {
+            match connection.send(self.id, &mut self.outgoing).unwrap() {
                 Progress::Done => {}
                 Progress::Partly => _ = connection.flush(io, false),
                 Progress::NeedRoom | Progress::RanOut => return true,

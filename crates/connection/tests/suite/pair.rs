@@ -272,7 +272,7 @@ fn connections(policy: WaitPolicy) -> [Connection<()>; 2] {
             gathers: false,
             limits: Limits::default(),
             peer_limits: Limits::default(),
-            ropes: false,
+            segmented_messages: false,
             own,
             own_ring: ring,
             peer,

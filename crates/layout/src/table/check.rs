@@ -4,7 +4,7 @@ use super::{
     EnumRow, FieldRow, Kind, Label, Loaded, MAX_FIELD_COUNT, MAX_NUMBER, MAX_RECORD_LEN, NO_AUX, TableError,
     Text, TypeRow,
 };
-use crate::linear::{ALIGN, PRESENCE_OFF, presence_words, slot_align, slot_len};
+use crate::flat::{ALIGN, PRESENCE_OFF, presence_words, slot_align, slot_len};
 use crate::steps;
 
 type Rule = Result<(), &'static str>;

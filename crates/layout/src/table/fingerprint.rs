@@ -6,7 +6,7 @@
 
 use super::rows::{EnumRow, FieldRow, Fingerprint};
 use super::{Kind, NO_AUX, Table};
-use crate::linear::VERSION;
+use crate::flat::VERSION;
 use crate::steps;
 use std::collections::HashMap;
 

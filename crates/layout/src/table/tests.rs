@@ -1,5 +1,5 @@
 use super::*;
-use crate::linear;
+use crate::flat;
 
 /// Two types (a map entry, and a message with a map of itself, a oneof and an enum), one enum.
 pub(crate) fn sample() -> Parts {
@@ -71,7 +71,7 @@ fn a_good_table_loads_and_reads() {
     assert_eq!(table.text(table.fields_of(0)[0].name), "key");
     assert_eq!(table.values_of(0)[0].number, 1);
     assert_eq!(table.blob(), bytes);
-    assert_eq!(linear::presence_words(0), 1);
+    assert_eq!(flat::presence_words(0), 1);
 }
 
 fn refused(change: impl FnOnce(&mut Parts)) -> TableError {

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use tollfree_host::{Accepting, Attached, ConnectErrorKind, HandshakeError, Ledger};
+use tollfree_host::{Accepting, Attached, ConnectErrorKind, HandshakeError, QuotaUsage};
 use tollfree_os::clock::now_ns;
 
 use crate::descriptors::{Beside, Descriptors};
@@ -89,8 +89,8 @@ impl EventLoop {
         let listener = ListenerId(idx);
         for _ in 0..ACCEPT_COUNT {
             match self.listeners.accept(idx) {
-                Accepted::Client(socket, ledger) => {
-                    if let Err(error) = self.take_in(listener, socket, ledger) {
+                Accepted::Client(socket, quota_usage) => {
+                    if let Err(error) = self.take_in(listener, socket, quota_usage) {
                         self.events.push_back(Event::Refused { listener, error });
                     }
                 }
@@ -110,7 +110,7 @@ impl EventLoop {
         &mut self,
         listener: ListenerId,
         socket: UnixStream,
-        ledger: Arc<Ledger>,
+        quota_usage: Arc<QuotaUsage>,
     ) -> Result<(), HandshakeError> {
         socket.set_nonblocking(true)?;
         let accepting = match Accepting::new(&socket, &self.config) {
@@ -121,7 +121,7 @@ impl EventLoop {
             }
         };
         let pid = accepting.identity().pid;
-        let meeting = Meeting::accept(socket, listener, accepting, ledger, self.handshake_end_ns());
+        let meeting = Meeting::accept(socket, listener, accepting, quota_usage, self.handshake_end_ns());
         let id = self.meet(meeting);
         let slots = &self.slots;
         let is_silent = |id: &SessionId| slots.meeting(*id).is_some_and(Meeting::is_silent);

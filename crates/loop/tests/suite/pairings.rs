@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollfree_loop::{Event, EventLoop, LoopConfig};
-use tollfree_transport::{Arrival, Attachment, Config, Emission, Ending, Listener, Opening, Outgoing};
+use tollfree_transport::{
+    Attachment, Config, Ending, Incoming, Listener, Opening, Outgoing, OutgoingMessage,
+};
 
 use crate::support::{echoes, next, place, unary};
 
@@ -30,10 +32,10 @@ async fn a_loop_serves_a_client_of_the_tokio_driver() {
     });
     let client = Attachment::connect(&address, &Config::default()).await.unwrap();
     for len in LENGTHS {
-        let mut request = Emission {
-            message: Some(Outgoing::new(message(len), false)),
+        let mut request = Outgoing {
+            message: Some(OutgoingMessage::new(message(len), false)),
             ending: Some(Ending::HalfClose),
-            ..Emission::default()
+            ..Outgoing::default()
         };
         let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
         let mut opener = client.open();
@@ -43,8 +45,8 @@ async fn a_loop_serves_a_client_of_the_tokio_driver() {
         }
         let mut answer = Vec::new();
         loop {
-            let arrival: Arrival = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap();
-            let part = arrival.into_part();
+            let incoming: Incoming = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap();
+            let part = incoming.into_part();
             answer.extend(part.chunk.map(|chunk| chunk.bytes.to_vec()).unwrap_or_default());
             if part.end.is_some() {
                 break;
@@ -88,19 +90,19 @@ async fn a_loop_calls_a_server_of_the_tokio_driver() {
         let mut request = Vec::new();
         let mut first = call.first;
         loop {
-            let arrival = match first.take() {
-                Some(arrival) => arrival,
-                None => poll_fn(|cx| call.stream.poll_arrival(cx)).await.unwrap(),
+            let incoming = match first.take() {
+                Some(incoming) => incoming,
+                None => poll_fn(|cx| call.stream.poll_incoming(cx)).await.unwrap(),
             };
-            let part = arrival.into_part();
+            let part = incoming.into_part();
             request.extend(part.chunk.map(|chunk| chunk.bytes.to_vec()).unwrap_or_default());
             if part.end.is_some() {
                 break;
             }
         }
-        let mut answer = Emission {
+        let mut answer = Outgoing {
             headers: Some(Bytes::new()),
-            message: Some(Outgoing::new(Bytes::copy_from_slice(&request[5..]), false)),
+            message: Some(OutgoingMessage::new(Bytes::copy_from_slice(&request[5..]), false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut answer)).await.unwrap();

@@ -9,13 +9,13 @@ use tollfree_layout::pool::{PoolMessage, REF_LEN};
 use tollfree_region::Origin;
 
 use crate::config::{Config, WhenShort};
-use crate::dealings::Dealings;
 use crate::error::{FetchFault, RefError};
-use crate::greet::Known;
+use crate::handshake::Known;
 use crate::inner::{Fetch, Inner};
 use crate::link::Link;
+use crate::member_protocol::MemberProtocol;
+use crate::membership::DeskIdx;
 use crate::refs::Ref;
-use crate::register::DeskIdx;
 
 /// Bytes that are held, and what they have to be.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(super) enum Life {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) inner: Option<Arc<Inner>>,
-    pub(super) dealings: Dealings,
+    pub(super) member_protocol: MemberProtocol,
     pub(super) known: Known,
     pub(super) line: Line,
     pub(super) life: Life,
@@ -74,7 +74,7 @@ impl Member {
         let origin = Origin::current().expect("a page to notice forks");
         Member {
             inner: Some(Arc::new(Inner::new(welcome, config, origin, link.clone()))),
-            dealings: Dealings::new(link),
+            member_protocol: MemberProtocol::new(link),
             known: Known { pool: welcome.pool, member: welcome.member(), secret: welcome.secret },
             line: Line::Up(desk),
             life: Life::Here,

@@ -222,8 +222,8 @@ fn give_up(world: &mut World, at: usize) -> Step {
 
 /// What the book says is right at any time.
 fn audit(world: &mut World) -> Step {
-    let Some(register) = &world.coordinator else { return Ok(()) };
-    let (used, total) = register.ledger().audit().map_err(Wrong::Book)?;
+    let Some(membership) = &world.coordinator else { return Ok(()) };
+    let (used, total) = membership.capacity_shares().audit().map_err(Wrong::Book)?;
     if used > total {
         if !world.was_followed {
             return Err(Wrong::Book(format!("{used} bytes of {total} are used")));
@@ -261,10 +261,10 @@ fn check_all_is_free(world: &World) -> Step {
                 "{idx}: {free} of {total} bytes are free, {limbo} blocks in limbo"
             )));
         }
-        let Some(register) = world.coordinator.as_ref().filter(|_| member.life == Life::Here) else {
+        let Some(membership) = world.coordinator.as_ref().filter(|_| member.life == Life::Here) else {
             continue;
         };
-        let granted = register.ledger().standings().find(|standing| standing.0 == member.number());
+        let granted = membership.capacity_shares().standings().find(|standing| standing.0 == member.number());
         let granted = granted.map_or(0, |standing| standing.1);
         if granted != total {
             return Err(Wrong::Book(format!("{idx} has {total} bytes, and the book says {granted}")));
@@ -274,10 +274,13 @@ fn check_all_is_free(world: &World) -> Step {
 }
 
 fn check_book_is_empty(world: &World) -> Step {
-    let register = world.coordinator.as_ref().expect("it was started");
-    let (used, _) = register.ledger().audit().map_err(Wrong::Book)?;
-    if used > 0 || register.ledger().standings().next().is_some() {
-        return Err(Wrong::Leak(format!("{used} bytes are used by nobody: {:?}", register.ledger())));
+    let membership = world.coordinator.as_ref().expect("it was started");
+    let (used, _) = membership.capacity_shares().audit().map_err(Wrong::Book)?;
+    if used > 0 || membership.capacity_shares().standings().next().is_some() {
+        return Err(Wrong::Leak(format!(
+            "{used} bytes are used by nobody: {:?}",
+            membership.capacity_shares()
+        )));
     }
     Ok(())
 }

@@ -18,9 +18,9 @@ use super::wire::{Connection, Parcel};
 use crate::config::Capacity;
 use crate::error::RefError;
 use crate::extent::PoolId;
-use crate::greet::{is_sound, join_word};
+use crate::handshake::{is_sound, join_word};
+use crate::membership::{DeskIdx, FirstWord, Kernel, Membership, Process};
 use crate::refs::Ref;
-use crate::register::{DeskIdx, FirstWord, Kernel, Process, Register};
 
 const BATCH: u64 = 64 << 10;
 const CAPACITY: Capacity = Capacity { total: 8 * BATCH, member_quota: 3 * BATCH, batch: BATCH };
@@ -35,7 +35,7 @@ pub(super) struct World {
     pub(super) rng: Rng,
     rule: Rule,
     now: Instant,
-    pub(super) coordinator: Option<Register<Passed>>,
+    pub(super) coordinator: Option<Membership<Passed>>,
     /// There was another coordinator: what it granted may exceed the total.
     pub(super) was_followed: bool,
     connections: BTreeMap<DeskIdx, Connection>,
@@ -84,7 +84,7 @@ impl World {
             rng: Rng::new(seed),
             rule,
             now,
-            coordinator: Some(Register::new(NAME, CAPACITY, now)),
+            coordinator: Some(Membership::new(NAME, CAPACITY, now)),
             was_followed: false,
             connections: BTreeMap::new(),
             last_desk: 0,
@@ -111,10 +111,10 @@ impl World {
     /// Somebody new joins, all at once.
     pub(super) fn join(&mut self) {
         let is_full = self.members.iter().filter(|member| member.is_in()).count() >= MEMBER_COUNT_MAX;
-        let Some(register) = self.coordinator.as_mut().filter(|_| !is_full) else { return };
+        let Some(membership) = self.coordinator.as_mut().filter(|_| !is_full) else { return };
         self.last_desk += 1;
         let host = Host { life: &self.life, rng: RefCell::new(&mut self.rng) };
-        let first = register.first_word(self.last_desk, &join_word(None), false, &host);
+        let first = membership.first_word(self.last_desk, &join_word(None), false, &host);
         let FirstWord::Member { welcome, before: None } = first else { panic!("it is let in: {first:?}") };
         assert!(is_sound(&welcome, None));
         self.connections.insert(self.last_desk, Connection::new());
@@ -191,7 +191,7 @@ impl World {
             (Line::Greeting(desk), Some(inner)) => {
                 if message.kind.get() == pool_kind::WELCOME && is_sound(&message, Some(member.known)) {
                     member.line = Line::Up(desk);
-                    member.dealings.resume(&inner);
+                    member.member_protocol.resume(&inner);
                     self.see("come back");
                 } else {
                     self.see("refused");
@@ -202,7 +202,7 @@ impl World {
                 if message.kind.get() == pool_kind::LEFT {
                     self.seen.insert("a farewell");
                 }
-                member.dealings.hear(&inner, &message, fds);
+                member.member_protocol.hear(&inner, &message, fds);
             }
             // It has left, and reads on until it is hung up on.
             (_, None) => {}
@@ -212,7 +212,7 @@ impl World {
     fn send(&mut self, idx: usize) {
         let Line::Up(desk) = self.members[idx].line else { return };
         let connection = self.connections.get_mut(&desk).expect("its own is kept");
-        let letters = self.members[idx].dealings.letters();
+        let letters = self.members[idx].member_protocol.letters();
         if !letters.is_empty() && !connection.is_open_at_coordinator {
             return self.lose(idx);
         }
@@ -227,7 +227,7 @@ impl World {
         let member = &mut self.members[idx];
         let (Line::Up(desk) | Line::Greeting(desk)) = member.line else { return };
         if let (Line::Up(_), Some(inner)) = (member.line, member.inner.clone()) {
-            member.dealings.lose(&inner);
+            member.member_protocol.lose(&inner);
         }
         member.line = Line::Down;
         if let Some(connection) = self.connections.get_mut(&desk) {
@@ -243,7 +243,7 @@ impl World {
     pub(super) fn give_up_fetches(&mut self, idx: usize) {
         let member = &mut self.members[idx];
         if let (Line::Down, Some(inner)) = (member.line, &member.inner) {
-            member.dealings.give_up_fetches(inner);
+            member.member_protocol.give_up_fetches(inner);
         }
     }
 
@@ -262,12 +262,12 @@ impl World {
                 return;
             };
             let (message, fds) = self.open(parcel);
-            let register = self.coordinator.as_mut().expect("it reads");
+            let membership = self.coordinator.as_mut().expect("it reads");
             let said = format!("the coordinator hears {} over {desk}", message.kind.get());
-            match register.member_at(desk) {
+            match membership.member_at(desk) {
                 Some(member) => {
                     let fds = fds.into_iter().map(Arc::new).collect();
-                    match register.hear(member, &message, fds) {
+                    match membership.hear(member, &message, fds) {
                         Ok(true) => {
                             self.seen.insert("an orderly leave");
                             self.shut(desk);
@@ -287,9 +287,9 @@ impl World {
     }
 
     fn first_word(&mut self, desk: DeskIdx, message: &PoolMessage) {
-        let register = self.coordinator.as_mut().expect("it reads");
+        let membership = self.coordinator.as_mut().expect("it reads");
         let host = Host { life: &self.life, rng: RefCell::new(&mut self.rng) };
-        match register.first_word(desk, message, false, &host) {
+        match membership.first_word(desk, message, false, &host) {
             FirstWord::Member { welcome, before } => {
                 self.tell(desk, &welcome, &[]);
                 if let Some(before) = before {
@@ -307,10 +307,10 @@ impl World {
 
     /// The coordinator closes a connection.
     fn hang_up(&mut self, desk: DeskIdx) {
-        let register = self.coordinator.as_mut().expect("it is there to close it");
-        match (self.rule, register.member_at(desk)) {
-            (Rule::LossIsDeath, Some(member)) => drop(register.bury(member)),
-            _ => register.close(desk, self.now),
+        let membership = self.coordinator.as_mut().expect("it is there to close it");
+        match (self.rule, membership.member_at(desk)) {
+            (Rule::LossIsDeath, Some(member)) => drop(membership.bury(member)),
+            _ => membership.close(desk, self.now),
         }
         self.say(format!("the coordinator closes {desk}"));
         self.shut(desk);
@@ -339,8 +339,8 @@ impl World {
 
     /// Sends what the coordinator has to say. Where nobody is at the other end, it notices.
     fn deliver(&mut self) {
-        while let Some(register) = &mut self.coordinator {
-            let sayings: Vec<_> = register.take_sayings().collect();
+        while let Some(membership) = &mut self.coordinator {
+            let sayings: Vec<_> = membership.take_sayings().collect();
             if sayings.is_empty() {
                 return;
             }
@@ -400,7 +400,7 @@ impl World {
 
     pub(super) fn start_coordinator(&mut self) {
         if self.coordinator.is_none() {
-            self.coordinator = Some(Register::new(NAME, CAPACITY, self.now));
+            self.coordinator = Some(Membership::new(NAME, CAPACITY, self.now));
             self.was_followed = true;
             self.moves += 1;
             self.say("a coordinator starts");
@@ -409,8 +409,8 @@ impl World {
 
     pub(super) fn pass(&mut self, time: Duration) {
         self.now += time;
-        if let Some(register) = &mut self.coordinator {
-            let late = register.give_up_waiting(self.now);
+        if let Some(membership) = &mut self.coordinator {
+            let late = membership.give_up_waiting(self.now);
             if !late.is_empty() {
                 self.seen.insert("somebody stays away");
             }
@@ -536,7 +536,7 @@ impl World {
         let inner = member.inner.take().expect("it was in");
         assert_eq!(Arc::strong_count(&inner), 1, "nothing else keeps a member");
         drop(inner);
-        member.dealings.leave();
+        member.member_protocol.leave();
         match member.line {
             Line::Up(_) => self.send(idx),
             _ => self.lose(idx),
@@ -547,19 +547,19 @@ impl World {
     pub(super) fn notice(&mut self, observer: Option<usize>) {
         match observer {
             Some(idx) if self.members[idx].is_in() => {
-                let lives = self.members[idx].dealings.lives().map(|(number, _)| number).collect();
+                let lives = self.members[idx].member_protocol.lives().map(|(number, _)| number).collect();
                 for number in self.dead_of(lives) {
                     let inner = self.members[idx].inner();
-                    self.members[idx].dealings.bury(&inner, number);
+                    self.members[idx].member_protocol.bury(&inner, number);
                     self.moves += 1;
                 }
             }
             Some(_) => {}
             None => {
-                let Some(register) = &self.coordinator else { return };
-                let lives = register.lives().map(|(number, _)| number).collect();
+                let Some(membership) = &self.coordinator else { return };
+                let lives = membership.lives().map(|(number, _)| number).collect();
                 for number in self.dead_of(lives) {
-                    let desk = self.coordinator.as_mut().and_then(|register| register.bury(number));
+                    let desk = self.coordinator.as_mut().and_then(|membership| membership.bury(number));
                     if let Some(desk) = desk {
                         self.shut(desk);
                     }
@@ -589,7 +589,7 @@ impl World {
             read.into_iter().filter(|owner| !inner.heap.lock().has_rows_of(*owner)).collect();
         if let Some(owner) = owners.get(self.rng.below(owners.len())).copied() {
             let left = PoolMessage::new(pool_kind::LEFT).about(owner, ExtentIdx(0));
-            self.members[idx].dealings.hear(&inner, &left, Vec::new());
+            self.members[idx].member_protocol.hear(&inner, &left, Vec::new());
             self.see("a false farewell");
             self.say(format!("{idx} is told that {} has left", owner.0));
         }

@@ -6,7 +6,7 @@ use crate::list::{first_block, grow_block, keep_unknown, run_ahead};
 use crate::plan::{FieldPlan, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
 use crate::{copy, finish, packed, tail, utf8};
-use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
+use tollfree_layout::flat::{HEADER_LEN, LIST_HEADER_LEN};
 use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;

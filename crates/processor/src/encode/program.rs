@@ -15,7 +15,7 @@
 //! `records_inside_records_of_their_own_type` in `tests`, and by the round trips of the fuzz target `protobuf`.
 
 use crate::plan::{FieldPlan, TypePlan, op};
-use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF};
+use tollfree_layout::flat::{PRESENCE_BITS, PRESENCE_OFF};
 
 /// What is done for one field, or at the end of a word's fields.
 #[derive(Debug, Clone, Copy, Default)]

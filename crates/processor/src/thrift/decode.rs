@@ -1,4 +1,4 @@
-//! Hot module: Thrift bytes to a linear object, driven by the table; one function for both protocols.
+//! Hot module: Thrift bytes to a flat message, driven by the table; one function for both protocols.
 //!
 //! Structs nest by recursion, at most as deep as the limit (250 levels at most). What changes with every
 //! field, the positions in input and arena, is handed down and back by value ([`At`]), so that it stays in registers.
@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::list::{Cursor, block_len, zero};
 use crate::plan::{NONE, Plan};
 use crate::{copy, finish, utf8};
-use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, PRESENCE_OFF};
+use tollfree_layout::flat::{HEADER_LEN, LIST_HEADER_LEN, PRESENCE_OFF};
 use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;

@@ -1,4 +1,4 @@
-//! A linear object to Thrift bytes. No unsafe code: it walks the object by its views.
+//! A flat message to Thrift bytes. No unsafe code: it walks the object by its views.
 
 use super::plan::{ThriftField, code};
 use super::wire::binary_number;

@@ -1,7 +1,7 @@
 //! What the Thrift engines need of each type and field, derived once from the table.
 
 use crate::plan::spread;
-use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::flat::{PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Thrift's types, by the compact protocol's numbers; false's own number there (2) is folded into `BOOL`.

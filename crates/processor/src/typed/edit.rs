@@ -4,7 +4,7 @@ use super::kind::{Key, Kind, Msg};
 use super::place::{Many, One, Pairs};
 use super::prost::InProst;
 use super::{Message, Typed};
-use crate::draft::{DraftError, Edit, EditList, Spot};
+use crate::builder::{BuildError, Edit, EditList, Spot};
 use crate::view::Record;
 use std::marker::PhantomData;
 
@@ -37,18 +37,18 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// Gives a field a value; a message is copied, all below included.
     ///
     /// # Errors
-    /// [`DraftError`]; the field holds what it did.
+    /// [`BuildError`]; the field holds what it did.
     #[inline]
-    pub fn set<K: Kind>(&mut self, field: One<M, K>, value: K::Value<'_>) -> Result<(), DraftError> {
+    pub fn set<K: Kind>(&mut self, field: One<M, K>, value: K::Value<'_>) -> Result<(), BuildError> {
         K::put(&mut self.edit, field.spot, value)
     }
 
     /// The message in a field: what is there, or an empty one that is put there.
     ///
     /// # Errors
-    /// [`DraftError`]; the field holds what it did.
+    /// [`BuildError`]; the field holds what it did.
     #[inline]
-    pub fn message<N: Message>(&mut self, field: One<M, Msg<N>>) -> Result<N::Mut<'_>, DraftError> {
+    pub fn message<N: Message>(&mut self, field: One<M, Msg<N>>) -> Result<N::Mut<'_>, BuildError> {
         Ok(self.message_edit(field)?.into())
     }
 
@@ -56,7 +56,7 @@ impl<'d, M: Message> EditOf<'d, M> {
     pub(super) fn message_edit<N: Message>(
         &mut self,
         field: One<M, Msg<N>>,
-    ) -> Result<EditOf<'_, N>, DraftError> {
+    ) -> Result<EditOf<'_, N>, BuildError> {
         let edit = self.edit.reborrow().message_at(field.spot, N::TYPE_IDX, Msg::<N>::STRIDE)?;
         Ok(EditOf::of(edit))
     }
@@ -64,18 +64,18 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// The list in a field, to be added to.
     ///
     /// # Errors
-    /// [`DraftError`].
+    /// [`BuildError`].
     #[inline]
-    pub fn list<K: Kind>(&mut self, field: Many<M, K>) -> Result<ListMut<'_, K>, DraftError> {
+    pub fn list<K: Kind>(&mut self, field: Many<M, K>) -> Result<ListMut<'_, K>, BuildError> {
         Ok(ListMut { list: self.edit.list(field.field_idx)?, of: PhantomData })
     }
 
     /// The map in a field, to be added to.
     ///
     /// # Errors
-    /// [`DraftError`].
+    /// [`BuildError`].
     #[inline]
-    pub fn map<K: Key, V: Kind>(&mut self, field: Pairs<M, K, V>) -> Result<MapMut<'_, K, V>, DraftError> {
+    pub fn map<K: Key, V: Kind>(&mut self, field: Pairs<M, K, V>) -> Result<MapMut<'_, K, V>, BuildError> {
         let Pairs { field_idx, key, value, .. } = field;
         Ok(MapMut { list: self.edit.list(field_idx)?, key, value, of: PhantomData })
     }
@@ -104,8 +104,8 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// Puts a copy of the message in place of what this one holds, unknown fields included.
     ///
     /// # Errors
-    /// [`DraftError`]; this one holds what it did.
-    pub fn copy_from(&mut self, view: M::View<'_>) -> Result<(), DraftError> {
+    /// [`BuildError`]; this one holds what it did.
+    pub fn copy_from(&mut self, view: M::View<'_>) -> Result<(), BuildError> {
         self.edit.copy_from(Typed::record(view.into()))
     }
 }
@@ -143,16 +143,16 @@ pub trait MessageMut<'d> {
     /// Puts a copy of another message in place of what this one holds, unknown fields included.
     ///
     /// # Errors
-    /// [`DraftError`]; this one holds what it did.
-    fn copy_from(&mut self, view: <Self::Message as Message>::View<'_>) -> Result<(), DraftError> {
+    /// [`BuildError`]; this one holds what it did.
+    fn copy_from(&mut self, view: <Self::Message as Message>::View<'_>) -> Result<(), BuildError> {
         self.message_mut().copy_from(view)
     }
 
     /// Puts what a struct of prost's says in place of what this one holds.
     ///
     /// # Errors
-    /// [`DraftError`]; what was put until then stays.
-    fn copy_from_prost(&mut self, from: &<Self::Message as InProst>::Struct) -> Result<(), DraftError>
+    /// [`BuildError`]; what was put until then stays.
+    fn copy_from_prost(&mut self, from: &<Self::Message as InProst>::Struct) -> Result<(), BuildError>
     where
         Self::Message: InProst,
     {
@@ -183,25 +183,25 @@ impl<K: Kind> ListMut<'_, K> {
     /// Makes room for `more` elements, so that adding them takes no more memory for the list itself.
     ///
     /// # Errors
-    /// [`DraftError::Exhausted`]; the list is as it was.
-    pub fn reserve(&mut self, more: usize) -> Result<(), DraftError> {
+    /// [`BuildError::Exhausted`]; the list is as it was.
+    pub fn reserve(&mut self, more: usize) -> Result<(), BuildError> {
         self.list.reserve(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
     /// Adds an element; a message is copied, all below included.
     ///
     /// # Errors
-    /// [`DraftError`]; the list is as it was.
+    /// [`BuildError`]; the list is as it was.
     #[inline]
-    pub fn push(&mut self, value: K::Value<'_>) -> Result<(), DraftError> {
+    pub fn push(&mut self, value: K::Value<'_>) -> Result<(), BuildError> {
         K::add(&mut self.list, value)
     }
 
     /// Adds all of these.
     ///
     /// # Errors
-    /// [`DraftError`]; those before the one that failed were added.
-    pub fn extend<'v>(&mut self, values: impl IntoIterator<Item = K::Value<'v>>) -> Result<(), DraftError> {
+    /// [`BuildError`]; those before the one that failed were added.
+    pub fn extend<'v>(&mut self, values: impl IntoIterator<Item = K::Value<'v>>) -> Result<(), BuildError> {
         let values = values.into_iter();
         self.reserve(values.size_hint().0)?;
         for value in values {
@@ -220,22 +220,22 @@ impl<N: Message> ListMut<'_, Msg<N>> {
     /// Adds an empty message and gives it to be filled.
     ///
     /// # Errors
-    /// [`DraftError`]; the list is as it was.
+    /// [`BuildError`]; the list is as it was.
     #[inline]
-    pub fn push_new(&mut self) -> Result<N::Mut<'_>, DraftError> {
+    pub fn push_new(&mut self) -> Result<N::Mut<'_>, BuildError> {
         Ok(self.push_edit()?.into())
     }
 
     #[inline]
-    pub(super) fn push_edit(&mut self) -> Result<EditOf<'_, N>, DraftError> {
+    pub(super) fn push_edit(&mut self) -> Result<EditOf<'_, N>, BuildError> {
         Ok(EditOf::of(self.list.push_message()?))
     }
 
     /// The message at `idx`, to be changed; none if there are not that many.
     ///
     /// # Errors
-    /// [`DraftError::Depth`].
-    pub fn get_mut(&mut self, idx: usize) -> Result<Option<N::Mut<'_>>, DraftError> {
+    /// [`BuildError::Depth`].
+    pub fn get_mut(&mut self, idx: usize) -> Result<Option<N::Mut<'_>>, BuildError> {
         if idx >= self.len() {
             return Ok(None);
         }
@@ -256,17 +256,17 @@ impl<K: Key, V: Kind> MapMut<'_, K, V> {
     /// Makes room for `more` entries.
     ///
     /// # Errors
-    /// [`DraftError::Exhausted`]; the map is as it was.
-    pub fn reserve(&mut self, more: usize) -> Result<(), DraftError> {
+    /// [`BuildError::Exhausted`]; the map is as it was.
+    pub fn reserve(&mut self, more: usize) -> Result<(), BuildError> {
         self.list.reserve(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
     /// Gives a key a value, in place of the one that it has by the time the message is finished.
     ///
     /// # Errors
-    /// [`DraftError`]; the map is as it was.
+    /// [`BuildError`]; the map is as it was.
     #[inline]
-    pub fn insert(&mut self, key: K::Value<'_>, value: V::Value<'_>) -> Result<(), DraftError> {
+    pub fn insert(&mut self, key: K::Value<'_>, value: V::Value<'_>) -> Result<(), BuildError> {
         let (key_at, value_at) = (self.key, self.value);
         self.list.insert_by(|entry| {
             K::put(entry, key_at, key)?;
@@ -279,12 +279,12 @@ impl<K: Key, N: Message> MapMut<'_, K, Msg<N>> {
     /// Gives a key an empty message, to be filled, in place of the one that it has by the time the whole is finished.
     ///
     /// # Errors
-    /// [`DraftError`]; the map is as it was.
-    pub fn insert_new(&mut self, key: K::Value<'_>) -> Result<N::Mut<'_>, DraftError> {
+    /// [`BuildError`]; the map is as it was.
+    pub fn insert_new(&mut self, key: K::Value<'_>) -> Result<N::Mut<'_>, BuildError> {
         Ok(self.insert_edit(key)?.into())
     }
 
-    pub(super) fn insert_edit(&mut self, key: K::Value<'_>) -> Result<EditOf<'_, N>, DraftError> {
+    pub(super) fn insert_edit(&mut self, key: K::Value<'_>) -> Result<EditOf<'_, N>, BuildError> {
         // What is in the value's place: every entry has it at 1.
         Ok(EditOf::of(self.list.entry(K::to_value(key))?.into_message(1)?))
     }

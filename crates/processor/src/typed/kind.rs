@@ -8,11 +8,11 @@
 
 use super::read::Typed;
 use super::{Message, place};
-use crate::draft::{DraftError, Edit, EditList, Spot};
+use crate::builder::{BuildError, Edit, EditList, Spot};
 use crate::view::{Place, Text, Value, load, span, word};
 use sealed::Sealed;
 use std::marker::PhantomData;
-use tollfree_layout::linear::SPAN_LEN;
+use tollfree_layout::flat::SPAN_LEN;
 use tollfree_layout::table::Kind as Of;
 
 mod sealed {
@@ -72,12 +72,12 @@ pub trait Kind: Sealed + 'static {
     fn zero<'a>() -> Self::Value<'a>;
     #[doc(hidden)]
     fn to_value(value: Self::Value<'_>) -> Value<'_>;
-    /// Sets a field of a draft.
+    /// Sets a field of a builder.
     #[doc(hidden)]
-    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError>;
-    /// Adds an element to a draft's list.
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError>;
+    /// Adds an element to a builder's list.
     #[doc(hidden)]
-    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError>;
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError>;
 }
 
 /// A kind whose absence reads as a default.
@@ -122,13 +122,13 @@ macro_rules! scalar {
             }
 
             #[inline(always)]
-            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError> {
                 edit.put_scalar(spot, value.to_le_bytes());
                 Ok(())
             }
 
             #[inline(always)]
-            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError> {
                 list.push_scalar(value.to_le_bytes())
             }
         }
@@ -194,13 +194,13 @@ impl Kind for bool {
     }
 
     #[inline(always)]
-    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError> {
         edit.put_scalar(spot, [value.into()]);
         Ok(())
     }
 
     #[inline(always)]
-    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError> {
         list.push_scalar([value.into()])
     }
 }
@@ -245,12 +245,12 @@ impl<E: From<i32> + Into<i32> + Copy + 'static> Kind for Enum<E> {
     }
 
     #[inline(always)]
-    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError> {
         i32::put(edit, spot, value.into())
     }
 
     #[inline(always)]
-    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError> {
         i32::add(list, value.into())
     }
 }
@@ -302,13 +302,13 @@ macro_rules! spans {
 
             // A `&str` is UTF-8, and no field of the other kinds wants that of its strings.
             #[inline(always)]
-            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError> {
                 let $given = value;
                 edit.put_string(spot, $raw)
             }
 
             #[inline(always)]
-            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError> {
                 let $given = value;
                 list.push_string($raw)
             }
@@ -333,7 +333,7 @@ macro_rules! spans {
 spans! {
     /// A string that the schema has checked for UTF-8 (proto3 does): `&str`.
     Str as &'a str, "", String, true,
-    // SAFETY: strings of a field that the table marks as UTF-8 are, in every sound object: decoders, verifier and drafts check
+    // SAFETY: strings of a field that the table marks as UTF-8 are, in every sound object: decoders, verifier and builders check
     // it; `One::new` and the like have looked at the mark. Noticed by `strings_are_utf8_or_refused`.
     |bytes| unsafe { std::str::from_utf8_unchecked(bytes) },
     |default| std::str::from_utf8(default).unwrap_or_default(),
@@ -381,11 +381,11 @@ impl<N: Message> Kind for Msg<N> {
         Value::Message(Typed::record(value.into()))
     }
 
-    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), BuildError> {
         edit.set(spot.field_idx, Self::to_value(value))
     }
 
-    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), BuildError> {
         list.push(Self::to_value(value))
     }
 }

@@ -1,9 +1,9 @@
-//! Objects and drafts of compiled types.
+//! Objects and builders of compiled types.
 
 use super::edit::EditOf;
 use super::{Message, Typed, processor};
 use crate::arenas::Slot;
-use crate::draft::{DraftError, DraftObject};
+use crate::builder::{BuildError, ObjectBuilder};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::owned::{OwnError, OwnedObject};
@@ -95,8 +95,8 @@ impl<M: Message> Owned<M> {
     /// Builds a message in an arena of this thread's ([`Slot::default`]): `fill` gets an empty one.
     ///
     /// # Errors
-    /// What `fill` gives, [`DraftError`] among it. The arena goes back to where it came from.
-    pub fn build<E: From<DraftError>>(
+    /// What `fill` gives, [`BuildError`] among it. The arena goes back to where it came from.
+    pub fn build<E: From<BuildError>>(
         fill: impl FnOnce(&mut M::Mut<'_>) -> Result<(), E>,
     ) -> Result<Self, E> {
         Self::build_in(Slot::default(), fill)
@@ -106,13 +106,13 @@ impl<M: Message> Owned<M> {
     ///
     /// # Errors
     /// As [`Owned::build`].
-    pub fn build_in<E: From<DraftError>>(
+    pub fn build_in<E: From<BuildError>>(
         slot: impl Into<Slot>,
         fill: impl FnOnce(&mut M::Mut<'_>) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut draft = Draft::<M>::new(slot)?;
-        fill(&mut draft.edit())?;
-        Ok(draft.freeze()?)
+        let mut builder = Builder::<M>::new(slot)?;
+        fill(&mut builder.edit())?;
+        Ok(builder.freeze()?)
     }
 
     /// The object's bytes, for others to keep, as [`OwnedObject::share`] gives them.
@@ -137,25 +137,25 @@ impl<M: Message> Owned<M> {
 }
 
 /// A message of type `M` that is being built.
-pub struct Draft<M> {
-    draft: DraftObject,
+pub struct Builder<M> {
+    builder: ObjectBuilder,
     of: PhantomData<fn() -> M>,
 }
 
-impl<M> std::fmt::Debug for Draft<M> {
+impl<M> std::fmt::Debug for Builder<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.draft.fmt(f)
+        self.builder.fmt(f)
     }
 }
 
-impl<M: Message> Draft<M> {
+impl<M: Message> Builder<M> {
     /// An empty message, to be filled in the slot's arena.
     ///
     /// # Errors
-    /// [`DraftError::Exhausted`] if not even the empty message fits.
-    pub fn new(slot: impl Into<Slot>) -> Result<Self, DraftError> {
-        let draft = processor::<M::Compiled>().draft(M::TYPE_IDX, slot)?;
-        Ok(Draft { draft, of: PhantomData })
+    /// [`BuildError::Exhausted`] if not even the empty message fits.
+    pub fn new(slot: impl Into<Slot>) -> Result<Self, BuildError> {
+        let builder = processor::<M::Compiled>().builder(M::TYPE_IDX, slot)?;
+        Ok(Builder { builder, of: PhantomData })
     }
 
     /// The message, to be changed.
@@ -167,14 +167,14 @@ impl<M: Message> Draft<M> {
 
     #[inline]
     pub(super) fn edit_of(&mut self) -> EditOf<'_, M> {
-        EditOf::of(self.draft.edit())
+        EditOf::of(self.builder.edit())
     }
 
     /// The finished message. Of entries of a map that have the same key the last one stays.
     ///
     /// # Errors
-    /// As [`DraftObject::freeze`].
-    pub fn freeze(self) -> Result<Owned<M>, DraftError> {
-        self.draft.freeze().map(Owned::of)
+    /// As [`ObjectBuilder::freeze`].
+    pub fn freeze(self) -> Result<Owned<M>, BuildError> {
+        self.builder.freeze().map(Owned::of)
     }
 }

@@ -5,9 +5,9 @@
 
 use super::kind::{Key, Kind};
 use super::{Compiled, Message};
-use crate::draft::Spot;
+use crate::builder::Spot;
 use std::marker::PhantomData;
-use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF};
+use tollfree_layout::flat::{PRESENCE_BITS, PRESENCE_OFF};
 use tollfree_layout::table::{EnumRow, FieldRow, HEADER_LEN, Label, TypeRow, ValueRow};
 
 /// Says what types a place is for.

@@ -1,4 +1,4 @@
-//! Between views, drafts and prost's structs, field by field.
+//! Between views, builders and prost's structs, field by field.
 //!
 //! `tollfree-build` writes one line for each field, which calls a function here. Nothing here needs prost: what a struct holds
 //! is said by [`InProst`] and [`ProstKind`], and where prost has a choice (a box, `Bytes`, a `BTreeMap`), `From` and `Borrow`
@@ -6,11 +6,11 @@
 
 use super::edit::{EditOf, ListMut, MapMut};
 use super::kind::{Bytes, Enum, Key, Kind, Msg, Plain, Str, UncheckedStr};
-use super::owned::{Draft, Owned};
+use super::owned::{Builder, Owned};
 use super::place::{Many, One, Pairs};
 use super::{Message, Typed, processor};
 use crate::arenas::Slot;
-use crate::draft::DraftError;
+use crate::builder::BuildError;
 use crate::view::Text;
 use std::borrow::Borrow;
 use thiserror::Error;
@@ -35,7 +35,7 @@ pub trait InProst: Message {
     #[doc(hidden)]
     fn to_struct(view: Typed<'_, Self>) -> Result<Self::Struct, ProstError>;
     #[doc(hidden)]
-    fn put_struct(edit: &mut EditOf<'_, Self>, from: &Self::Struct) -> Result<(), DraftError>;
+    fn put_struct(edit: &mut EditOf<'_, Self>, from: &Self::Struct) -> Result<(), BuildError>;
 }
 
 /// A kind that structs have, too.
@@ -55,11 +55,11 @@ pub trait ProstKind: Kind {
         edit: &mut EditOf<'_, M>,
         field: One<M, Self>,
         value: &Self::Lent,
-    ) -> Result<(), DraftError>
+    ) -> Result<(), BuildError>
     where
         Self: Sized;
     #[doc(hidden)]
-    fn push(list: &mut ListMut<'_, Self>, value: &Self::Lent) -> Result<(), DraftError>
+    fn push(list: &mut ListMut<'_, Self>, value: &Self::Lent) -> Result<(), BuildError>
     where
         Self: Sized;
     #[doc(hidden)]
@@ -67,7 +67,7 @@ pub trait ProstKind: Kind {
         map: &mut MapMut<'_, K, Self>,
         key: K::Value<'_>,
         value: &Self::Lent,
-    ) -> Result<(), DraftError>
+    ) -> Result<(), BuildError>
     where
         Self: Sized;
 }
@@ -94,12 +94,12 @@ macro_rules! plain {
                 edit: &mut EditOf<'_, M>,
                 field: One<M, Self>,
                 value: &$lent,
-            ) -> Result<(), DraftError> {
+            ) -> Result<(), BuildError> {
                 edit.set(field, Self::lent(value))
             }
 
             #[inline]
-            fn push(list: &mut ListMut<'_, Self>, value: &$lent) -> Result<(), DraftError> {
+            fn push(list: &mut ListMut<'_, Self>, value: &$lent) -> Result<(), BuildError> {
                 list.push(Self::lent(value))
             }
 
@@ -108,7 +108,7 @@ macro_rules! plain {
                 map: &mut MapMut<'_, K, Self>,
                 key: K::Value<'_>,
                 value: &$lent,
-            ) -> Result<(), DraftError> {
+            ) -> Result<(), BuildError> {
                 map.insert(key, Self::lent(value))
             }
         }
@@ -151,11 +151,11 @@ impl<N: InProst> ProstKind for Msg<N> {
         edit: &mut EditOf<'_, M>,
         field: One<M, Self>,
         value: &N::Struct,
-    ) -> Result<(), DraftError> {
+    ) -> Result<(), BuildError> {
         N::put_struct(&mut edit.message_edit(field)?, value)
     }
 
-    fn push(list: &mut ListMut<'_, Self>, value: &N::Struct) -> Result<(), DraftError> {
+    fn push(list: &mut ListMut<'_, Self>, value: &N::Struct) -> Result<(), BuildError> {
         N::put_struct(&mut list.push_edit()?, value)
     }
 
@@ -163,7 +163,7 @@ impl<N: InProst> ProstKind for Msg<N> {
         map: &mut MapMut<'_, K, Self>,
         key: K::Value<'_>,
         value: &N::Struct,
-    ) -> Result<(), DraftError> {
+    ) -> Result<(), BuildError> {
         N::put_struct(&mut map.insert_edit(key)?, value)
     }
 }
@@ -262,7 +262,7 @@ impl<M: Message> EditOf<'_, M> {
         &mut self,
         field: One<M, K>,
         value: &T,
-    ) -> Result<(), DraftError> {
+    ) -> Result<(), BuildError> {
         K::set(self, field, value.borrow())
     }
 
@@ -270,7 +270,7 @@ impl<M: Message> EditOf<'_, M> {
         &mut self,
         field: One<M, K>,
         value: &Option<T>,
-    ) -> Result<(), DraftError> {
+    ) -> Result<(), BuildError> {
         value.as_ref().map_or(Ok(()), |value| K::set(self, field, value.borrow()))
     }
 
@@ -278,7 +278,7 @@ impl<M: Message> EditOf<'_, M> {
         &mut self,
         field: Many<M, K>,
         values: &[T],
-    ) -> Result<(), DraftError> {
+    ) -> Result<(), BuildError> {
         let mut list = self.list(field)?;
         list.reserve(values.len())?;
         values.iter().try_for_each(|value| K::push(&mut list, value.borrow()))
@@ -288,7 +288,7 @@ impl<M: Message> EditOf<'_, M> {
         &mut self,
         field: Pairs<M, K, V>,
         values: impl IntoIterator<Item = (&'v A, &'v B)>,
-    ) -> Result<(), DraftError>
+    ) -> Result<(), BuildError>
     where
         K: Key + ProstPlain,
         V: ProstKind,
@@ -304,7 +304,7 @@ impl<M: Message> EditOf<'_, M> {
     }
 
     /// Puts what the struct says in place of what there is.
-    pub(super) fn copy_from_struct(&mut self, from: &M::Struct) -> Result<(), DraftError>
+    pub(super) fn copy_from_struct(&mut self, from: &M::Struct) -> Result<(), BuildError>
     where
         M: InProst,
     {
@@ -317,8 +317,8 @@ impl<M: InProst> Owned<M> {
     /// The message that a struct of prost's holds, in an arena of this thread's ([`Slot::default`]).
     ///
     /// # Errors
-    /// [`DraftError`]; the arena goes back to where it came from.
-    pub fn from_prost(from: &M::Struct) -> Result<Self, DraftError> {
+    /// [`BuildError`]; the arena goes back to where it came from.
+    pub fn from_prost(from: &M::Struct) -> Result<Self, BuildError> {
         Self::from_prost_in(Slot::default(), from)
     }
 
@@ -326,9 +326,9 @@ impl<M: InProst> Owned<M> {
     ///
     /// # Errors
     /// As [`Owned::from_prost`].
-    pub fn from_prost_in(slot: impl Into<Slot>, from: &M::Struct) -> Result<Self, DraftError> {
-        let mut draft = Draft::<M>::new(slot)?;
-        M::put_struct(&mut draft.edit_of(), from)?;
-        draft.freeze()
+    pub fn from_prost_in(slot: impl Into<Slot>, from: &M::Struct) -> Result<Self, BuildError> {
+        let mut builder = Builder::<M>::new(slot)?;
+        M::put_struct(&mut builder.edit_of(), from)?;
+        builder.freeze()
     }
 }

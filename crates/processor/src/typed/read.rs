@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::view::{Place, Record, word};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_OFF};
+use tollfree_layout::flat::{LIST_HEADER_LEN, PRESENCE_OFF};
 use tollfree_layout::table::MAX_RECORD_LEN;
 
 /// A record in which nothing is present, of any type.
@@ -169,7 +169,7 @@ pub trait MessageView<'a>: Copy {
     }
 
     /// The message as prost's struct. Unknown fields are left out, as prost does; a required field that is missing (no
-    /// decoder leaves one out, a draft or a peer's object may) has its default.
+    /// decoder leaves one out, a builder or a peer's object may) has its default.
     ///
     /// # Errors
     /// [`ProstError`]: of messages whose strings are all checked, none.

@@ -16,7 +16,7 @@ use crate::processor::Processor;
 use sealed::Sealed;
 use std::marker::PhantomData;
 use thiserror::Error;
-use tollfree_layout::linear::PRESENCE_BITS;
+use tollfree_layout::flat::PRESENCE_BITS;
 use tollfree_layout::table::{Kind, Label};
 
 /// A field of one type, that reads as a `T`: found by [`Processor::field`], read by [`Record::read`].
@@ -189,7 +189,7 @@ field_type!(
 field_type!(
     &'static str as &'a str,
     |kept| kept.0.single == Some(Kind::String) && kept.0.is_text(),
-    // SAFETY: strings of a field that the table marks as UTF-8 are, in every sound object: decoders, verifier and drafts
+    // SAFETY: strings of a field that the table marks as UTF-8 are, in every sound object: decoders, verifier and builders
     // check it, and `fits` has looked at the mark. Noticed by `strings_that_are_checked_read_as_str`.
     |slot| unsafe { std::str::from_utf8_unchecked(slot.span()) },
     |text| Value::String(Text(text.as_bytes()))

@@ -302,25 +302,25 @@ fn has_unknown(record: Record<'_>) -> bool {
     record.unknown().next().is_some() || record.fields().any(|(_, value)| inner(value))
 }
 
-/// Builds the message in a draft, in two ways, and compares both with what was decoded; whether prost has been asked, too.
-fn drafted(p: &Processor, pool: &DescriptorPool, name: &str, input: &[u8], rng: &mut TestRng) -> bool {
+/// Builds the message in a builder, in two ways, and compares both with what was decoded; whether prost has been asked, too.
+fn built(p: &Processor, pool: &DescriptorPool, name: &str, input: &[u8], rng: &mut TestRng) -> bool {
     let type_idx = p.type_by_name(name).unwrap();
     let limits = Limits { require_all: false, ..Limits::default() };
     let source = p.decode_owned(type_idx, input, Arena::with_limit(1 << 24).into(), &limits).unwrap();
     let (root, mut buffer) = (source.object().root(), EncodeBuffer::new());
     let expected = source.object().encode(&mut buffer).unwrap().to_vec();
 
-    let mut draft = p.draft(type_idx, Arena::with_limit(1 << 24)).unwrap();
-    draft.edit().copy_from(root).unwrap();
-    let copy = draft.freeze().unwrap();
-    p.verify(type_idx, copy.object().bytes(), 100).expect("a draft is sound");
+    let mut builder = p.builder(type_idx, Arena::with_limit(1 << 24)).unwrap();
+    builder.edit().copy_from(root).unwrap();
+    let copy = builder.freeze().unwrap();
+    p.verify(type_idx, copy.object().bytes(), 100).expect("a builder is sound");
     assert_eq!(copy.object().encode(&mut buffer).unwrap(), expected, "a copy has the unknown fields, too");
 
-    let mut draft = p.draft(type_idx, Arena::with_limit(1 << 24)).unwrap();
-    rebuild(rng, root, &mut draft.edit());
-    assert_eq!(draft.edit().view().fields().count(), root.fields().count());
-    let built = draft.freeze().unwrap();
-    p.verify(type_idx, built.object().bytes(), 100).expect("a draft is sound");
+    let mut builder = p.builder(type_idx, Arena::with_limit(1 << 24)).unwrap();
+    rebuild(rng, root, &mut builder.edit());
+    assert_eq!(builder.edit().view().fields().count(), root.fields().count());
+    let built = builder.freeze().unwrap();
+    p.verify(type_idx, built.object().bytes(), 100).expect("a builder is sound");
     assert_eq!(format!("{built:?}"), format!("{source:?}"));
     if has_unknown(root) {
         return false;
@@ -333,7 +333,7 @@ fn drafted(p: &Processor, pool: &DescriptorPool, name: &str, input: &[u8], rng: 
 }
 
 #[test]
-fn what_is_drafted_is_what_prost_reads() {
+fn what_is_built_is_what_prost_reads() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     with_schemas(|p, pool| {
         for name in ["t3.All", "t3.Plain", "t2.All"] {
@@ -341,7 +341,7 @@ fn what_is_drafted_is_what_prost_reads() {
             for _ in 0..250 {
                 let mut rng = runner.new_rng();
                 let input = message(&mut rng, &descriptor(pool, name), 0);
-                asked += usize::from(drafted(p, pool, name, &input, &mut rng));
+                asked += usize::from(built(p, pool, name, &input, &mut rng));
             }
             assert!(asked > 20, "prost was asked {asked} times");
         }

@@ -7,17 +7,19 @@ use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MA
 
 use crate::pending::Pending;
 use crate::tests::script::{LIMITS, Script, Sink, read, say, session};
-use crate::{Closed, Emission, EmitError, End, Ending, Limits, Opening, Outgoing, Progress, Role, Session};
+use crate::{
+    Closed, End, Ending, Limits, Opening, Outgoing, OutgoingMessage, Progress, Role, SendError, Session,
+};
 
 const ONE: StreamId = StreamId(1);
 const OPENING: Opening<'static> = Opening { path: "/a", deadline_ns: 0 };
 
-fn open(client: &mut Session<()>, out: &mut Sink, emission: &mut Emission) -> StreamId {
-    client.open(out, OPENING, emission).unwrap().unwrap()
+fn open(client: &mut Session<()>, out: &mut Sink, outgoing: &mut Outgoing) -> StreamId {
+    client.open(out, OPENING, outgoing).unwrap().unwrap()
 }
 
-fn message(len: usize) -> Option<Outgoing> {
-    Some(Outgoing::new(vec![3; len].into(), false))
+fn message(len: usize) -> Option<OutgoingMessage> {
+    Some(OutgoingMessage::new(vec![3; len].into(), false))
 }
 
 fn trailers(code: u16) -> Option<Ending> {
@@ -29,7 +31,7 @@ fn answering() -> (Session<()>, Sink) {
     let (mut server, mut out) = (session(Role::Server), Sink::new());
     Script::opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
-    let mut headers = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    let mut headers = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
     assert_eq!(say(&mut server, &mut out, ONE, &mut headers), Ok(Progress::Done));
     out.take();
     (server, out)
@@ -39,15 +41,15 @@ fn answering() -> (Session<()>, Sink) {
 fn a_waiting_cancellation_goes_before_the_next_call() {
     let (mut client, mut out) = (session(Role::Client), Sink::new());
     for _ in 0..LIMITS.stream_count {
-        open(&mut client, &mut out, &mut Emission::default());
+        open(&mut client, &mut out, &mut Outgoing::default());
     }
-    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Ok(Err(Progress::NeedStream)));
+    assert_eq!(client.open(&mut out, OPENING, &mut Outgoing::default()), Ok(Err(Progress::NeedStream)));
     client.forget(ONE, 1);
     out.take();
     out.room = 0;
-    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Ok(Err(Progress::NeedRoom)));
+    assert_eq!(client.open(&mut out, OPENING, &mut Outgoing::default()), Ok(Err(Progress::NeedRoom)));
     out.room = 2;
-    assert_eq!(open(&mut client, &mut out, &mut Emission::default()), StreamId(3));
+    assert_eq!(open(&mut client, &mut out, &mut Outgoing::default()), StreamId(3));
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
     assert_eq!(sent, [events::CANCEL, events::HEADERS]);
 }
@@ -58,19 +60,19 @@ fn metadata_that_fit_no_record_are_refused_at_once() {
     let block: Bytes = vec![0; 2000].into();
     let mut out = Sink { record_len_max: 1976, ..Sink::new() };
     let mut client: Session<()> = Session::new(Role::Client, limits, limits);
-    let mut emission = Emission { headers: Some(block.clone()), ..Emission::default() };
+    let mut outgoing = Outgoing { headers: Some(block.clone()), ..Outgoing::default() };
     // Beside the headers: the head (24), and the path with its length (4).
-    let expected = EmitError::MetadataLen { len: 2000, max: 1976 - 28 };
-    assert_eq!(client.open(&mut out, OPENING, &mut emission), Err(expected));
-    let mut fits = Emission { headers: Some(block.slice(..1948)), ..Emission::default() };
+    let expected = SendError::MetadataLen { len: 2000, max: 1976 - 28 };
+    assert_eq!(client.open(&mut out, OPENING, &mut outgoing), Err(expected));
+    let mut fits = Outgoing { headers: Some(block.slice(..1948)), ..Outgoing::default() };
     open(&mut client, &mut out, &mut fits);
 
     let mut server: Session<()> = Session::new(Role::Server, limits, limits);
     Script::opening(1).send(&mut server).unwrap();
-    let expected = EmitError::MetadataLen { len: 2000, max: 1976 - 24 };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Err(expected.clone()));
+    let expected = SendError::MetadataLen { len: 2000, max: 1976 - 24 };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut outgoing), Err(expected.clone()));
     let ending = Some(Ending::Trailers { code: 0, block });
-    let mut last = Emission { ending, ..Emission::default() };
+    let mut last = Outgoing { ending, ..Outgoing::default() };
     assert_eq!(say(&mut server, &mut out, ONE, &mut last), Err(expected));
     assert_eq!(out.records.len(), 1, "only what fits was sent");
 }
@@ -82,9 +84,9 @@ fn headers_that_leave_no_room_for_an_area_range_go_alone() {
     let mut out = Sink { record_len_max: 1976, area_chunk_max: usize::MAX, ..Sink::new() };
     let mut client: Session<()> = Session::new(Role::Client, limits, limits);
     let headers = Some(vec![0; 1976 - 28 - 8].into());
-    let mut emission = Emission { headers, message: message(20_000), ending: Some(Ending::HalfClose) };
-    let id = open(&mut client, &mut out, &mut emission);
-    assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::Done));
+    let mut outgoing = Outgoing { headers, message: message(20_000), ending: Some(Ending::HalfClose) };
+    let id = open(&mut client, &mut out, &mut outgoing);
+    assert_eq!(say(&mut client, &mut out, id, &mut outgoing), Ok(Progress::Done));
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
     assert_eq!(sent, [events::HEADERS, events::MESSAGE | events::HALF_CLOSE]);
 }
@@ -96,8 +98,8 @@ fn trailers_too_long_to_stand_beside_the_last_chunk_follow_it() {
     let mut out = Sink { record_len_max: 1976, ..Sink::new() };
     Script::opening(1).send(&mut server).unwrap();
     let ending = Some(Ending::Trailers { code: 0, block: vec![0; 1900].into() });
-    let mut emission = Emission { headers: Some(vec![0; 1900].into()), message: message(60), ending };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::Done));
+    let mut outgoing = Outgoing { headers: Some(vec![0; 1900].into()), message: message(60), ending };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut outgoing), Ok(Progress::Done));
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
     assert_eq!(sent, [events::HEADERS, events::MESSAGE, events::TRAILERS]);
 }
@@ -105,13 +107,13 @@ fn trailers_too_long_to_stand_beside_the_last_chunk_follow_it() {
 #[test]
 fn a_server_may_give_up_in_the_middle_of_a_message_but_not_end_well() {
     let (mut server, mut out) = answering();
-    let mut emission = Emission { message: message(9000), ..Emission::default() };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::NeedCredit));
-    let mut well = Emission { ending: trailers(0), ..Emission::default() };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut well), Err(EmitError::OutOfOrder("ending")));
-    let mut other = Emission { message: message(1), ..Emission::default() };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut other), Err(EmitError::OutOfOrder("message")));
-    let mut badly = Emission { ending: trailers(13), ..Emission::default() };
+    let mut outgoing = Outgoing { message: message(9000), ..Outgoing::default() };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut outgoing), Ok(Progress::NeedCredit));
+    let mut well = Outgoing { ending: trailers(0), ..Outgoing::default() };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut well), Err(SendError::OutOfOrder("ending")));
+    let mut other = Outgoing { message: message(1), ..Outgoing::default() };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut other), Err(SendError::OutOfOrder("message")));
+    let mut badly = Outgoing { ending: trailers(13), ..Outgoing::default() };
     assert_eq!(say(&mut server, &mut out, ONE, &mut badly), Ok(Progress::Done));
     assert_eq!(out.take().last().unwrap().events, events::TRAILERS);
     assert_eq!(server.live_count(), 0);
@@ -120,11 +122,11 @@ fn a_server_may_give_up_in_the_middle_of_a_message_but_not_end_well() {
 #[test]
 fn a_client_cannot_half_close_in_the_middle_of_a_message() {
     let (mut client, mut out) = (session(Role::Client), Sink::new());
-    let mut emission = Emission { message: message(9000), ..Emission::default() };
-    let id = open(&mut client, &mut out, &mut emission);
-    assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::NeedCredit));
-    let mut ends = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
-    assert_eq!(say(&mut client, &mut out, id, &mut ends), Err(EmitError::OutOfOrder("ending")));
+    let mut outgoing = Outgoing { message: message(9000), ..Outgoing::default() };
+    let id = open(&mut client, &mut out, &mut outgoing);
+    assert_eq!(say(&mut client, &mut out, id, &mut outgoing), Ok(Progress::NeedCredit));
+    let mut ends = Outgoing { ending: Some(Ending::HalfClose), ..Outgoing::default() };
+    assert_eq!(say(&mut client, &mut out, id, &mut ends), Err(SendError::OutOfOrder("ending")));
 }
 
 #[test]
@@ -135,15 +137,15 @@ fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
         if half_closed {
             Script::new(events::HALF_CLOSE, 1).send(&mut server).unwrap();
         }
-        let mut emission = Emission { ending: trailers(0), ..Emission::default() };
-        assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::Done));
-        let arrival = read(&mut server, ONE).unwrap();
-        assert_eq!(arrival.chunk.is_some(), half_closed);
+        let mut outgoing = Outgoing { ending: trailers(0), ..Outgoing::default() };
+        assert_eq!(say(&mut server, &mut out, ONE, &mut outgoing), Ok(Progress::Done));
+        let incoming = read(&mut server, ONE).unwrap();
+        assert_eq!(incoming.chunk.is_some(), half_closed);
         match half_closed {
-            true => assert_eq!(arrival.end, Some(End::HalfClosed)),
-            false => assert!(matches!(arrival.end, Some(End::Cancelled { .. }))),
+            true => assert_eq!(incoming.end, Some(End::HalfClosed)),
+            false => assert!(matches!(incoming.end, Some(End::Cancelled { .. }))),
         }
-        assert!(arrival.forgotten && server.stream_count() == 0, "nothing is left of it");
+        assert!(incoming.forgotten && server.stream_count() == 0, "nothing is left of it");
         let credit = server.credit(StreamId::SESSION).unwrap();
         assert_eq!(credit.recv + credit.owed, credit.window, "nothing of it holds credit");
     }
@@ -156,8 +158,8 @@ fn credit_goes_before_messages_when_room_is_short() {
     assert!(read(&mut server, ONE).unwrap().chunk.is_some());
     assert!(server.has_pending());
     out.room = 1;
-    let mut emission = Emission { message: message(10), ..Emission::default() };
-    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::NeedRoom));
+    let mut outgoing = Outgoing { message: message(10), ..Outgoing::default() };
+    assert_eq!(say(&mut server, &mut out, ONE, &mut outgoing), Ok(Progress::NeedRoom));
     assert_eq!(out.take()[0].events, events::CREDIT);
 }
 
@@ -193,7 +195,7 @@ fn a_client_never_stops_reading_for_its_own_cancellations() {
     let mut client: Session<()> = Session::new(Role::Client, Limits { stream_count: 0, ..limits }, limits);
     let mut out = Sink::new();
     for _ in 0..limits.stream_count {
-        open(&mut client, &mut out, &mut Emission::default());
+        open(&mut client, &mut out, &mut Outgoing::default());
     }
     out.room = 0;
     for id in 1..=1000 {
@@ -234,13 +236,13 @@ fn draining_keeps_calls_that_wait_to_be_accepted() {
     assert!(server.accept().is_none());
 
     let (mut client, mut out) = (session(Role::Client), Sink::new());
-    open(&mut client, &mut out, &mut Emission::default());
-    let late = open(&mut client, &mut out, &mut Emission::default());
+    open(&mut client, &mut out, &mut Outgoing::default());
+    let late = open(&mut client, &mut out, &mut Outgoing::default());
     Script::new(events::DRAIN, 1).send(&mut client).unwrap();
     let refused = End::Cancelled { code: 14, refused: true };
     assert_eq!(read(&mut client, late).unwrap().end, Some(refused));
     assert_eq!(read(&mut client, ONE), None, "the call that was received goes on");
-    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Err(EmitError::Draining));
+    assert_eq!(client.open(&mut out, OPENING, &mut Outgoing::default()), Err(SendError::Draining));
     client.forget(late, 1);
     assert!(!client.has_pending(), "a refused call needs no cancellation");
 }
@@ -250,10 +252,10 @@ fn polling_again_and_again_leaves_nothing_behind() {
     let limits = Limits { session_window: 4096, ..LIMITS };
     let mut client: Session<()> = Session::new(Role::Client, LIMITS, limits);
     let mut out = Sink::new();
-    let mut emission = Emission { message: message(9000), ..Emission::default() };
-    let id = open(&mut client, &mut out, &mut emission);
+    let mut outgoing = Outgoing { message: message(9000), ..Outgoing::default() };
+    let id = open(&mut client, &mut out, &mut outgoing);
     for _ in 0..10_000 {
-        assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::NeedCredit));
+        assert_eq!(say(&mut client, &mut out, id, &mut outgoing), Ok(Progress::NeedCredit));
     }
     Script::new(events::CREDIT, 0).chunk_len(4000).send(&mut client).unwrap();
     Script::new(events::CREDIT, id.0).chunk_len(4000).send(&mut client).unwrap();
@@ -268,7 +270,7 @@ fn a_hundred_thousand_calls_leave_no_trace() {
     let (mut client, mut out) = (session(Role::Client), Sink::new());
     let mut server = session(Role::Server);
     for call in 1..=100_000 {
-        let id = open(&mut client, &mut out, &mut Emission::default());
+        let id = open(&mut client, &mut out, &mut Outgoing::default());
         Script::opening(call).send(&mut server).unwrap();
         server.accept().unwrap();
         server.forget(id, 1);
@@ -330,7 +332,7 @@ fn paths_are_kept_up_to_a_bound_in_bytes_and_further_ones_still_take_calls() {
     for call in 0..fitting + 3 {
         let path = format!("/m/{call:0len$}", len = METHOD_PATH_LEN_MAX - 3);
         let opening = Opening { path: &path, deadline_ns: 0 };
-        let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
+        let id = client.open(&mut out, opening, &mut Outgoing::default()).unwrap().unwrap();
         let record = crate::tests::script::Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
@@ -354,7 +356,7 @@ fn a_full_table_of_methods_still_takes_calls() {
     for call in 0..METHOD_COUNT_MAX + 3 {
         let path = format!("/m/{call}");
         let opening = Opening { path: &path, deadline_ns: 0 };
-        let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
+        let id = client.open(&mut out, opening, &mut Outgoing::default()).unwrap().unwrap();
         let record = crate::tests::script::Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
@@ -368,7 +370,7 @@ fn a_full_table_of_methods_still_takes_calls() {
         client.forget(id, 1);
     }
     assert_eq!(server.methods.count(), METHOD_COUNT_MAX);
-    let known = client.open(&mut out, Opening { path: "/m/7", deadline_ns: 0 }, &mut Emission::default());
+    let known = client.open(&mut out, Opening { path: "/m/7", deadline_ns: 0 }, &mut Outgoing::default());
     assert!(known.unwrap().is_ok());
     assert_eq!(out.take()[0].code.get(), 7);
 }
@@ -381,20 +383,20 @@ fn windows_down_to_the_smallest_carry_any_message() {
         let mut server: Session<()> = Session::new(Role::Server, limits, limits);
         let (mut up, mut down) = (Sink::new(), Sink::new());
         let ending = Some(Ending::HalfClose);
-        let mut emission = Emission { message: message(20_000), ending, ..Emission::default() };
-        let id = open(&mut client, &mut up, &mut emission);
+        let mut outgoing = Outgoing { message: message(20_000), ending, ..Outgoing::default() };
+        let id = open(&mut client, &mut up, &mut outgoing);
         let (mut got, mut turns) = (0, 0);
         let mut ended = false;
         while !ended {
             turns += 1;
             assert!(turns < 1000, "window {window} carries no more after {got} bytes");
-            say(&mut client, &mut up, id, &mut emission).unwrap();
+            say(&mut client, &mut up, id, &mut outgoing).unwrap();
             for record in up.records.drain(..) {
                 server.receive(&crate::tests::script::Record(record)).unwrap();
             }
-            while !ended && let Some(arrival) = read(&mut server, id) {
-                got += arrival.chunk.map_or(0, |chunk| chunk.bytes.len());
-                ended = arrival.end == Some(End::HalfClosed);
+            while !ended && let Some(incoming) = read(&mut server, id) {
+                got += incoming.chunk.map_or(0, |chunk| chunk.bytes.len());
+                ended = incoming.end == Some(End::HalfClosed);
             }
             server.stage_pending(&mut down).unwrap();
             for record in down.records.drain(..) {
@@ -498,7 +500,7 @@ fn the_reserve_goes_to_long_messages_in_the_order_in_which_they_began() {
     // So does one whose last bytes have been read, though its call goes on.
     Script::new(events::HALF_CLOSE, 2).chunk(9000, 0, flags::LAST).send(&mut server).unwrap();
     assert!(!covers(&server, 5), "not before they are read");
-    while server.take(StreamId(2)).is_some_and(|arrival| arrival.into_part().end.is_none()) {}
+    while server.take(StreamId(2)).is_some_and(|incoming| incoming.into_part().end.is_none()) {}
     assert!(server.is_live(StreamId(2)) && covers(&server, 5) && !covers(&server, 6));
     begin(&mut server, 8);
     [3, 5].into_iter().for_each(|id| server.forget(StreamId(id), 1));
@@ -515,13 +517,13 @@ fn a_long_part_is_to_be_made_visible_before_the_next() {
     Script::opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
     out.area_chunk_max = 30_000;
-    let mut emission =
-        Emission { headers: Some(Bytes::new()), message: message(100_000), ending: trailers(0) };
+    let mut outgoing =
+        Outgoing { headers: Some(Bytes::new()), message: message(100_000), ending: trailers(0) };
     let mut parts = 0;
-    while say(&mut server, &mut out, ONE, &mut emission) == Ok(Progress::Partly) {
+    while say(&mut server, &mut out, ONE, &mut outgoing) == Ok(Progress::Partly) {
         assert_eq!(out.take().len(), 1, "one at a time");
         parts += 1;
     }
-    assert!(parts == 3 && emission.is_empty());
+    assert!(parts == 3 && outgoing.is_empty());
     assert_eq!(out.take().len(), 1, "the last");
 }

@@ -6,7 +6,7 @@ use tollfree_layout::frame::{control, events, flags};
 
 use crate::stream::Watched;
 use crate::tests::script::{LIMITS, Script, Sink, read};
-use crate::{Closed, Emission, EmitError, Ending, Opening, Outgoing, Progress, Role, Session};
+use crate::{Closed, Ending, Opening, Outgoing, OutgoingMessage, Progress, Role, SendError, Session};
 
 const ONE: StreamId = StreamId(1);
 const TWO: StreamId = StreamId(2);
@@ -32,15 +32,15 @@ fn session<T: Watched>(role: Role) -> Session<T> {
     Session::new(role, LIMITS, LIMITS)
 }
 
-fn message(len: usize) -> Emission {
-    Emission { message: Some(Outgoing::new(vec![3; len].into(), false)), ..Emission::default() }
+fn message(len: usize) -> Outgoing {
+    Outgoing { message: Some(OutgoingMessage::new(vec![3; len].into(), false)), ..Outgoing::default() }
 }
 
 /// A client with a call under way, of which a message is yet to come.
 fn calling<T: Watched>() -> (Session<T>, Sink) {
     let (mut client, mut out) = (session(Role::Client), Sink::new());
     let opening = Opening { path: "/a", deadline_ns: 0 };
-    assert_eq!(client.open(&mut out, opening, &mut Emission::default()), Ok(Ok(ONE)));
+    assert_eq!(client.open(&mut out, opening, &mut Outgoing::default()), Ok(Ok(ONE)));
     (client, out)
 }
 
@@ -49,7 +49,7 @@ fn answering<T: Watched>() -> (Session<T>, Sink) {
     let (mut server, mut out) = (session(Role::Server), Sink::new());
     Script::opening(1).send_to(&mut server).unwrap();
     server.accept().unwrap();
-    let mut headers = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    let mut headers = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
     assert_eq!(server.send(&mut out, ONE, &mut headers), Ok(Progress::Done));
     (server, out)
 }
@@ -75,10 +75,10 @@ fn a_sender_does_not_wait_for_room_for_the_cancellation_of_its_own_call() {
         out.room = 0;
         session.cancel(ONE, 1);
         assert!(session.has_pending());
-        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(EmitError::Ended), "{role:?}");
+        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(SendError::Ended), "{role:?}");
         session.forget(ONE, 1);
-        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(EmitError::Ended), "{role:?}");
-        assert_eq!(session.send(&mut out, ONE, &mut Emission::default()), Err(EmitError::Ended));
+        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(SendError::Ended), "{role:?}");
+        assert_eq!(session.send(&mut out, ONE, &mut Outgoing::default()), Err(SendError::Ended));
     }
 }
 
@@ -88,7 +88,7 @@ fn whatever_ends_a_call_and_whatever_lacks_room_its_sender_does_not_wait() {
         for (role, (mut session, mut out)) in [(Role::Client, calling()), (Role::Server, answering())] {
             if end == "settled" {
                 let ending = Some(Ending::Trailers { code: 5, block: Bytes::new() });
-                let mut last = Emission { ending, ..Emission::default() };
+                let mut last = Outgoing { ending, ..Outgoing::default() };
                 let Role::Server = role else { continue };
                 assert_eq!(session.send(&mut out, ONE, &mut last), Ok(Progress::Done));
             }
@@ -97,14 +97,14 @@ fn whatever_ends_a_call_and_whatever_lacks_room_its_sender_does_not_wait() {
             session.offer_area(tollfree_layout::AreaIdx(0), 65_536);
             assert_eq!(
                 session.send(&mut out, ONE, &mut message(100)),
-                if end == "settled" { Err(EmitError::Ended) } else { Ok(Progress::NeedRoom) },
+                if end == "settled" { Err(SendError::Ended) } else { Ok(Progress::NeedRoom) },
                 "{role:?}: a call under way waits for room"
             );
             ends(&mut session);
             assert!(session.has_pending());
             assert_eq!(
                 session.send(&mut out, ONE, &mut message(100)),
-                Err(EmitError::Ended),
+                Err(SendError::Ended),
                 "{role:?} {end}"
             );
         }
@@ -116,7 +116,7 @@ fn who_has_nothing_to_say_needs_no_room() {
     let (mut client, mut out) = calling::<()>();
     client.offer_area(tollfree_layout::AreaIdx(0), 65_536);
     out.room = 0;
-    assert_eq!(client.send(&mut out, ONE, &mut Emission::default()), Ok(Progress::Done));
+    assert_eq!(client.send(&mut out, ONE, &mut Outgoing::default()), Ok(Progress::Done));
     assert_eq!(client.send(&mut out, ONE, &mut message(1)), Ok(Progress::NeedRoom));
 }
 
@@ -136,7 +136,7 @@ fn who_waits_on_a_stream_that_is_forgotten_is_given_back_to_be_woken() {
 fn nobody_is_given_back_of_a_stream_that_nobody_waits_on_or_that_lives() {
     let (mut client, mut out) = calling::<Waits>();
     let opening = Opening { path: "/a", deadline_ns: 0 };
-    assert_eq!(client.open(&mut out, opening, &mut Emission::default()), Ok(Ok(TWO)));
+    assert_eq!(client.open(&mut out, opening, &mut Outgoing::default()), Ok(Ok(TWO)));
     client.user_mut(TWO).unwrap().reader = Some("reader");
     client.forget(ONE, 1);
     assert!(!client.has_ready());
@@ -207,7 +207,7 @@ fn a_server_that_gives_up_is_heard_behind_what_it_has_said() {
     assert_eq!(server.send(&mut out, ONE, &mut message(1)), Ok(Progress::NeedRoom));
     server.give_up(ONE, 4);
     server.give_up(ONE, 5);
-    assert_eq!(server.send(&mut out, ONE, &mut message(1)), Err(EmitError::Ended));
+    assert_eq!(server.send(&mut out, ONE, &mut message(1)), Err(SendError::Ended));
     assert_eq!(read_to_end(&mut server), (0, Some(crate::End::Cancelled { code: 4, refused: false })));
     out.room = 10;
     server.stage_pending(&mut out).unwrap();

@@ -5,11 +5,11 @@ use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use zerocopy::IntoBytes;
 
-use crate::Arrival;
+use crate::Incoming;
 use crate::frame::head;
 use crate::stream::Watched;
 use crate::{
-    AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role, Session,
+    AreaFault, Full, Inbound, Limits, Outbound, Outgoing, Part, Progress, Received, Role, SendError, Session,
     Violation,
 };
 
@@ -21,21 +21,21 @@ pub(crate) fn session(role: Role) -> Session<()> {
     Session::new(role, LIMITS, LIMITS)
 }
 
-/// Says what an emission holds as the transport does: what the last word means comes after it.
+/// Says what an outgoing holds as the transport does: what the last word means comes after it.
 pub(crate) fn say(
     session: &mut Session<()>,
     out: &mut Sink,
     id: StreamId,
-    emission: &mut Emission,
-) -> Result<Progress, EmitError> {
-    let progress = session.send(out, id, emission)?;
+    outgoing: &mut Outgoing,
+) -> Result<Progress, SendError> {
+    let progress = session.send(out, id, outgoing)?;
     session.settle(id);
     Ok(progress)
 }
 
 /// What has come on a call and was not read, part by part.
 pub(crate) fn read(session: &mut Session<()>, id: StreamId) -> Option<Part> {
-    session.take(id).map(Arrival::into_part)
+    session.take(id).map(Incoming::into_part)
 }
 
 /// A frame: the head, and the bytes of its parts.

@@ -9,7 +9,7 @@ use tollfree_layout::frame::events;
 
 use crate::stream_state::{RecvHalf, SendHalf};
 use crate::tests::script::{Script, Sink, say, session};
-use crate::{Emission, EmitError, Ending, Opening, Outgoing, Role, Session, Violation};
+use crate::{Ending, Opening, Outgoing, OutgoingMessage, Role, SendError, Session, Violation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -120,7 +120,7 @@ fn session_in(role: Role, state: State) -> Session<()> {
     match role {
         Role::Client => {
             let opening = Opening { path: "/a", deadline_ns: 0 };
-            session.open(&mut Sink::new(), opening, &mut Emission::default()).unwrap().unwrap();
+            session.open(&mut Sink::new(), opening, &mut Outgoing::default()).unwrap().unwrap();
         }
         Role::Server => {
             Script::opening(1).send(&mut session).unwrap();
@@ -171,16 +171,16 @@ fn receive(session: &mut Session<()>, event: u8) -> Outcome {
 }
 
 fn send(session: &mut Session<()>, event: u8) -> Outcome {
-    let mut emission = Emission::default();
+    let mut outgoing = Outgoing::default();
     match event {
-        events::HEADERS => emission.headers = Some(Bytes::new()),
-        events::MESSAGE => emission.message = Some(Outgoing::new(Bytes::from_static(b"m"), false)),
-        events::HALF_CLOSE => emission.ending = Some(Ending::HalfClose),
-        events::TRAILERS => emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+        events::HEADERS => outgoing.headers = Some(Bytes::new()),
+        events::MESSAGE => outgoing.message = Some(OutgoingMessage::new(Bytes::from_static(b"m"), false)),
+        events::HALF_CLOSE => outgoing.ending = Some(Ending::HalfClose),
+        events::TRAILERS => outgoing.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         other => panic!("{other}"),
     }
     let mut out = Sink::new();
-    match say(session, &mut out, ONE, &mut emission) {
+    match say(session, &mut out, ONE, &mut outgoing) {
         Ok(_) => {
             assert_eq!(out.take()[0].events, event, "what was sent is what was meant");
             To(state_of(session))
@@ -188,8 +188,8 @@ fn send(session: &mut Session<()>, event: u8) -> Outcome {
         Err(error) => {
             assert!(out.records.is_empty(), "nothing is sent with an error");
             match error {
-                EmitError::OutOfOrder(_) => Misplaced,
-                EmitError::Ended => Ended,
+                SendError::OutOfOrder(_) => Misplaced,
+                SendError::Ended => Ended,
                 other => panic!("{other}"),
             }
         }

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
-use tollfree_layout::{RopeIdx, StreamId};
+use tollfree_layout::{SegmentedIdx, StreamId};
 
 use crate::tests::script::{LIMITS, Record, Script, Sink, read, say, session};
 use crate::{
-    Asked, Closed, Emission, End, Keep, Limits, Opening, Outgoing, Received, Role, Session, Violation,
+    Asked, Closed, End, Keep, Limits, Opening, Outgoing, OutgoingMessage, Received, Role, Session, Violation,
 };
 
 const CREDIT_OVERFLOW: usize = 9;
@@ -240,7 +240,7 @@ fn a_server_says_once_of_methods_that_were_named_which_objects_it_takes() {
     let called = || {
         let mut client = session(Role::Client);
         let opening = Opening { path: "/a", deadline_ns: 0 };
-        client.open(&mut Sink::new(), opening, &mut Emission::default()).unwrap().unwrap();
+        client.open(&mut Sink::new(), opening, &mut Outgoing::default()).unwrap().unwrap();
         assert_eq!(client.takes_objects("/a", 7), None, "nothing was said");
         client
     };
@@ -257,34 +257,43 @@ fn a_server_says_once_of_methods_that_were_named_which_objects_it_takes() {
 
 /// A server that has a pool in common with its client.
 fn pooled() -> Session<()> {
-    session(Role::Server).with_ropes(true)
+    session(Role::Server).with_segmented(true)
 }
 
 fn taken(first: u64, count: u32) -> Script {
-    Script::new(events::CONTROL, first).code(control::ROPES_TAKEN).chunk_len(count)
+    Script::new(events::CONTROL, first).code(control::SEGMENTED_TAKEN).chunk_len(count)
 }
 
-const WHOLE_ROPE: u8 = flags::FIRST | flags::LAST | flags::ROPE;
+const WHOLE_SEGMENTED: u8 = flags::FIRST | flags::LAST | flags::SEGMENTED;
 
 #[test]
-fn ropes_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
+fn segmented_messages_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
     let odd = |events, flags| Violation::FrameKind { events, flags };
-    let misplaced = Violation::Control { code: control::ROPES_TAKEN };
-    let rope = || on(1).chunk(4, 4, WHOLE_ROPE);
+    let misplaced = Violation::Control { code: control::SEGMENTED_TAKEN };
+    let segmented = || on(1).chunk(4, 4, WHOLE_SEGMENTED);
     let cases = [
-        ("a rope", session(Role::Server), vec![opening(1), rope()], odd(events::MESSAGE, WHOLE_ROPE)),
+        (
+            "a segmented message",
+            session(Role::Server),
+            vec![opening(1), segmented()],
+            odd(events::MESSAGE, WHOLE_SEGMENTED),
+        ),
         ("one taken", session(Role::Server), vec![taken(0, 1)], misplaced),
         (
-            "a rope that begins in the middle",
+            "a segmented message that begins in the middle",
             pooled(),
-            vec![opening(1), on(1).chunk(1, 2, flags::FIRST), on(1).chunk(1, 0, flags::LAST | flags::ROPE)],
-            odd(events::MESSAGE, flags::LAST | flags::ROPE),
+            vec![
+                opening(1),
+                on(1).chunk(1, 2, flags::FIRST),
+                on(1).chunk(1, 0, flags::LAST | flags::SEGMENTED),
+            ],
+            odd(events::MESSAGE, flags::LAST | flags::SEGMENTED),
         ),
         (
-            "a rope without a message",
+            "a segmented message without a message",
             pooled(),
-            vec![opening(1).flags(flags::ROPE)],
-            odd(events::HEADERS, flags::NAMES_METHOD | flags::ROPE),
+            vec![opening(1).flags(flags::SEGMENTED)],
+            odd(events::HEADERS, flags::NAMES_METHOD | flags::SEGMENTED),
         ),
         ("one taken that was not sent", pooled(), vec![opening(1), taken(0, 1)], misplaced),
         ("none taken", pooled(), vec![taken(0, 0)], misplaced),
@@ -298,26 +307,26 @@ fn ropes_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
     }
     let mut server = pooled();
     opening(1).send(&mut server).unwrap();
-    let mut answer = Emission {
+    let mut answer = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::rope(Bytes::from_static(b"rope"), false, Keep::new(()))),
+        message: Some(OutgoingMessage::segmented(Bytes::from_static(b"segmented"), false, Keep::new(()))),
         ending: None,
     };
     say(&mut server, &mut Sink::new(), StreamId(1), &mut answer).unwrap();
-    assert_eq!(server.ropes_in_flight(), 1);
+    assert_eq!(server.segmented_messages_in_flight(), 1);
     assert_eq!(taken(0, 1).send(&mut server), Ok(Received::Frame));
-    assert_eq!((server.ropes_in_flight(), server.take_spent().len()), (0, 1));
+    assert_eq!((server.segmented_messages_in_flight(), server.take_spent().len()), (0, 1));
     assert_eq!(taken(0, 1).send(&mut server), Err(misplaced), "twice");
 }
 
-/// A server that has sent a rope with these bytes as its part, as number 0.
+/// A server that has sent a segmented message with these bytes as its part, as number 0.
 fn given(bytes: &'static [u8]) -> Session<()> {
     let mut server = pooled();
     opening(1).send(&mut server).unwrap();
-    let mut answer = Emission {
+    let mut answer = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::rope(
-            Bytes::from_static(b"rope"),
+        message: Some(OutgoingMessage::segmented(
+            Bytes::from_static(b"segmented"),
             false,
             Keep::new(Bytes::from_static(bytes)),
         )),
@@ -327,12 +336,15 @@ fn given(bytes: &'static [u8]) -> Session<()> {
     server
 }
 
-fn wanted(rope: u64, len: u32) -> Script {
-    Script::new(events::CONTROL, rope).code(control::ROPE_WANTED).chunk_len(len)
+fn wanted(segmented: u64, len: u32) -> Script {
+    Script::new(events::CONTROL, segmented).code(control::SEGMENTED_WANTED).chunk_len(len)
 }
 
-fn piece(rope: u64, bytes: &[u8]) -> Script {
-    Script::new(events::CONTROL, rope).code(control::ROPE_BYTES).chunk_len(bytes.len() as u32).raw(bytes)
+fn piece(segmented: u64, bytes: &[u8]) -> Script {
+    Script::new(events::CONTROL, segmented)
+        .code(control::SEGMENTED_BYTES)
+        .chunk_len(bytes.len() as u32)
+        .raw(bytes)
 }
 
 /// Numbers and lengths of the pieces that a session sends when it has all the room it wants.
@@ -340,13 +352,13 @@ fn pieces(session: &mut Session<()>) -> Vec<(u64, u32)> {
     let mut out = Sink::new();
     session.stage_pending(&mut out).unwrap();
     while session.give_bytes(&mut out) {}
-    let heads = out.take().into_iter().filter(|head| head.code.get() == control::ROPE_BYTES);
+    let heads = out.take().into_iter().filter(|head| head.code.get() == control::SEGMENTED_BYTES);
     heads.map(|head| (head.stream.get(), head.chunk_len.get())).collect()
 }
 
 #[test]
-fn bytes_of_a_rope_are_asked_for_once_and_of_what_was_sent() {
-    let misplaced = Violation::Control { code: control::ROPE_WANTED };
+fn bytes_of_a_segmented_are_asked_for_once_and_of_what_was_sent() {
+    let misplaced = Violation::Control { code: control::SEGMENTED_WANTED };
     let cases = [
         ("without a pool", session(Role::Server), vec![wanted(0, 5)]),
         ("of none", pooled(), vec![wanted(0, 5)]),
@@ -365,9 +377,13 @@ fn bytes_of_a_rope_are_asked_for_once_and_of_what_was_sent() {
     }
     let mut server = given(b"bytes");
     wanted(0, 5).send(&mut server).unwrap();
-    assert_eq!((pieces(&mut server), server.ropes_in_flight()), (vec![(0, 5)], 1));
+    assert_eq!((pieces(&mut server), server.segmented_messages_in_flight()), (vec![(0, 5)], 1));
     taken(0, 1).send(&mut server).unwrap();
-    assert_eq!((pieces(&mut server), server.ropes_in_flight()), (vec![], 0), "all was said before");
+    assert_eq!(
+        (pieces(&mut server), server.segmented_messages_in_flight()),
+        (vec![], 0),
+        "all was said before"
+    );
     for len in [4, 6, u32::MAX] {
         let mut server = given(b"bytes");
         wanted(0, len).send(&mut server).unwrap();
@@ -380,19 +396,19 @@ fn bytes_of_a_rope_are_asked_for_once_and_of_what_was_sent() {
 }
 
 #[test]
-fn bytes_of_a_rope_come_as_many_as_were_asked_for_and_to_who_asked() {
-    let misplaced = Violation::Control { code: control::ROPE_BYTES };
+fn bytes_of_a_segmented_come_as_many_as_were_asked_for_and_to_who_asked() {
+    let misplaced = Violation::Control { code: control::SEGMENTED_BYTES };
     let asking = || {
         let mut server = pooled();
         opening(1).send(&mut server).unwrap();
-        on(1).chunk(4, 4, WHOLE_ROPE).send(&mut server).unwrap();
-        server.want_rope(RopeIdx(0), 5);
+        on(1).chunk(4, 4, WHOLE_SEGMENTED).send(&mut server).unwrap();
+        server.want_segmented(SegmentedIdx(0), 5);
         server
     };
     let cases = [
         ("without a pool", session(Role::Server), vec![piece(0, b"a")]),
         ("nobody asked for", pooled(), vec![piece(0, b"a")]),
-        ("of another rope", asking(), vec![piece(1, b"a")]),
+        ("of another segmented message", asking(), vec![piece(1, b"a")]),
         ("more than asked for", asking(), vec![piece(0, b"bytes.")]),
         ("more than are left", asking(), vec![piece(0, b"byt"), piece(0, b"es.")]),
         ("more when all are there", asking(), vec![piece(0, b"bytes"), piece(0, b"")]),
@@ -407,58 +423,65 @@ fn bytes_of_a_rope_come_as_many_as_were_asked_for_and_to_who_asked() {
     }
     let mut server = asking();
     piece(0, b"by").send(&mut server).unwrap();
-    assert_eq!((server.next_asked(), server.asked_rope(RopeIdx(0))), (None, Asked::Coming));
+    assert_eq!((server.next_asked(), server.asked_segmented(SegmentedIdx(0))), (None, Asked::Coming));
     piece(0, b"tes").send(&mut server).unwrap();
-    assert_eq!(server.next_asked(), Some(RopeIdx(0)));
-    assert_eq!(server.asked_rope(RopeIdx(0)), Asked::Here(Bytes::from_static(b"bytes")));
-    assert!(!server.awaits_rope_bytes());
+    assert_eq!(server.next_asked(), Some(SegmentedIdx(0)));
+    assert_eq!(server.asked_segmented(SegmentedIdx(0)), Asked::Here(Bytes::from_static(b"bytes")));
+    assert!(!server.awaits_segmented_bytes());
     let mut server = asking();
     piece(0, b"by").send(&mut server).unwrap();
     piece(0, b"").send(&mut server).unwrap();
-    assert_eq!((server.next_asked(), server.asked_rope(RopeIdx(0))), (Some(RopeIdx(0)), Asked::Refused));
+    assert_eq!(
+        (server.next_asked(), server.asked_segmented(SegmentedIdx(0))),
+        (Some(SegmentedIdx(0)), Asked::Refused)
+    );
     // Who has lost interest is told nothing, and forgets about it once the peer has said its last word.
     for last in [&b"tes"[..], b""] {
         let mut server = asking();
         piece(0, b"by").send(&mut server).unwrap();
-        server.take_rope(RopeIdx(0));
+        server.take_segmented(SegmentedIdx(0));
         piece(0, last).send(&mut server).unwrap();
-        assert!(server.next_asked().is_none() && !server.awaits_rope_bytes());
+        assert!(server.next_asked().is_none() && !server.awaits_segmented_bytes());
         assert_eq!(piece(0, b"").send(&mut server), Err(misplaced), "that was the last word");
     }
     let mut server = asking();
     piece(0, b"bytes").send(&mut server).unwrap();
-    server.take_rope(RopeIdx(0));
-    assert!(!server.awaits_rope_bytes(), "what came and was not fetched is forgotten");
+    server.take_segmented(SegmentedIdx(0));
+    assert!(!server.awaits_segmented_bytes(), "what came and was not fetched is forgotten");
     let mut server = asking();
     server.end_session(Closed::HungUp);
-    assert!(!server.awaits_rope_bytes() && !server.has_pending());
+    assert!(!server.awaits_segmented_bytes() && !server.has_pending());
 }
 
 #[test]
-fn ropes_that_nobody_reads_are_taken_all_the_same() {
+fn segmented_messages_that_nobody_reads_are_taken_all_the_same() {
     let told = |server: &mut Session<()>| {
         let mut out = Sink::new();
         server.stage_pending(&mut out).unwrap();
         let heads = out.take().into_iter().filter(|head| head.events == events::CONTROL);
         heads.map(|head| (head.stream.get(), head.chunk_len.get())).collect::<Vec<_>>()
     };
-    let rope = |stream| on(stream).chunk(4, 4, WHOLE_ROPE);
+    let segmented = |stream| on(stream).chunk(4, 4, WHOLE_SEGMENTED);
     let mut server = pooled();
     opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
-    rope(1).send(&mut server).unwrap();
+    segmented(1).send(&mut server).unwrap();
     let chunk = read(&mut server, StreamId(1)).unwrap().chunk.unwrap();
-    rope(1).send(&mut server).unwrap();
-    assert_eq!((chunk.rope, told(&mut server)), (Some(RopeIdx(0)), vec![]), "one is read, one waits");
+    segmented(1).send(&mut server).unwrap();
+    assert_eq!(
+        (chunk.segmented, told(&mut server)),
+        (Some(SegmentedIdx(0)), vec![]),
+        "one is read, one waits"
+    );
     Script::new(events::CANCEL, 1).send(&mut server).unwrap();
     assert_eq!(told(&mut server), [(1, 1)], "the one that waited");
-    rope(1).send(&mut server).unwrap();
+    segmented(1).send(&mut server).unwrap();
     assert_eq!(told(&mut server), [(2, 1)], "after the end");
-    server.take_rope(RopeIdx(0));
+    server.take_segmented(SegmentedIdx(0));
     assert_eq!(told(&mut server), [(0, 1)], "the one that was read");
     server.drain();
     let mut late = Script::new(events::HEADERS, 2);
-    late = late.chunk(4, 4, WHOLE_ROPE);
+    late = late.chunk(4, 4, WHOLE_SEGMENTED);
     late.send(&mut server).unwrap();
     assert_eq!(told(&mut server), [(3, 1)], "on a call that was not taken any more");
 }

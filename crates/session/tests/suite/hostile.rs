@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Arrival, Closed, Emission, End, Ending, Keep, Limits, OBJECT_PREFIX, Opening, Outgoing,
-    Progress, Received, Role, Session, Violation,
+    AreaEvent, Closed, End, Ending, Incoming, Keep, Limits, OBJECT_PREFIX, Opening, Outgoing,
+    OutgoingMessage, Progress, Received, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -24,8 +24,8 @@ struct Pair {
     peer: Session<()>,
     to_peer: Wire,
     role: Role,
-    /// Messages may be ropes.
-    ropes: bool,
+    /// Messages may be segmented messages.
+    segmented_messages: bool,
     /// Records that the peer sent before, for saying them again.
     old: Vec<Vec<u8>>,
     opened: Vec<StreamId>,
@@ -35,13 +35,13 @@ impl Pair {
     fn new(seed: u64) -> Pair {
         let mut rng = Rng::new(seed);
         let role = if rng.one_in(2) { Role::Client } else { Role::Server };
-        let ropes = rng.one_in(2);
+        let segmented_messages = rng.one_in(2);
         let mut pair = Pair {
             rng,
-            victim: Session::new(role, LIMITS, LIMITS).with_ropes(ropes),
+            victim: Session::new(role, LIMITS, LIMITS).with_segmented(segmented_messages),
             to_victim: Wire::new(4024),
-            peer: Session::new(role.peer(), LIMITS, LIMITS).with_ropes(ropes),
-            ropes,
+            peer: Session::new(role.peer(), LIMITS, LIMITS).with_segmented(segmented_messages),
+            segmented_messages,
             to_peer: Wire::new(4024),
             role,
             old: Vec::new(),
@@ -53,20 +53,20 @@ impl Pair {
         pair
     }
 
-    fn emission(&mut self, headers: bool, ending: Ending) -> Emission {
+    fn outgoing(&mut self, headers: bool, ending: Ending) -> Outgoing {
         let mut block = Vec::new();
         metadata::pack(&mut block, "authorization", b"value").unwrap();
         let len = self.rng.pick(&[0, 10, 3000, 9000]);
-        Emission {
+        Outgoing {
             headers: headers.then(|| block.into()),
             message: self.rng.one_in(2).then(|| {
                 let bytes = Bytes::from(vec![7; len]);
                 if self.rng.one_in(3) {
                     self.batch()
-                } else if self.ropes && self.rng.one_in(3) {
-                    Outgoing::rope(bytes, false, Keep::new(()))
+                } else if self.segmented_messages && self.rng.one_in(3) {
+                    OutgoingMessage::segmented(bytes, false, Keep::new(()))
                 } else {
-                    Outgoing::new(bytes, false)
+                    OutgoingMessage::new(bytes, false)
                 }
             }),
             ending: self.rng.one_in(2).then_some(ending),
@@ -74,7 +74,7 @@ impl Pair {
     }
 
     /// Several messages or objects, some of which fit into no frame with others.
-    fn batch(&mut self) -> Outgoing {
+    fn batch(&mut self) -> OutgoingMessage {
         let of_objects = self.rng.one_in(2);
         let mut framed = Vec::new();
         for _ in 0..2 + self.rng.below(5) {
@@ -85,8 +85,8 @@ impl Pair {
         }
         let mut framed = Bytes::from(framed);
         let batch = match of_objects {
-            true => Outgoing::objects(framed),
-            false => Outgoing::batch_off(&mut framed, usize::MAX / 2, usize::MAX),
+            true => OutgoingMessage::objects(framed),
+            false => OutgoingMessage::batch_off(&mut framed, usize::MAX / 2, usize::MAX),
         };
         batch.expect("several messages")
     }
@@ -102,7 +102,7 @@ impl Pair {
             Role::Server => Ending::Trailers { code: self.rng.below(2) as u16, block: Bytes::new() },
         };
         let headers = role == Role::Server && self.rng.one_in(2);
-        let mut emission = self.emission(headers || opens, ending);
+        let mut outgoing = self.outgoing(headers || opens, ending);
         let forgets = self.rng.one_in(6);
         let path = self.rng.pick(&["/a.B/C", "/d.E/F", "/g/H"]);
         let (session, out) = match by_victim {
@@ -112,13 +112,13 @@ impl Pair {
         let _ = session.stage_pending(out);
         let opening = Opening { path, deadline_ns: 5 };
         if opens {
-            if let Ok(Ok(id)) = session.open(out, opening, &mut emission) {
+            if let Ok(Ok(id)) = session.open(out, opening, &mut outgoing) {
                 self.opened.push(id);
             }
         } else {
             session.accept();
             while session.next_ready().is_some() {}
-            let staged = session.send(out, some, &mut emission);
+            let staged = session.send(out, some, &mut outgoing);
             out.publish();
             if staged == Ok(Progress::Done) && session.settle(some) {
                 session.forget(some, 1);
@@ -226,11 +226,11 @@ impl Pair {
 
 /// Reads all that has come on a stream; its end, if that has come.
 fn read_all(session: &mut Session<()>, id: StreamId) -> Option<End> {
-    while let Some(arrival) = session.take(id).map(Arrival::into_part) {
-        let rope = arrival.chunk.and_then(|chunk| chunk.rope);
-        rope.into_iter().for_each(|rope| session.take_rope(rope));
-        if arrival.end.is_some() {
-            return arrival.end;
+    while let Some(incoming) = session.take(id).map(Incoming::into_part) {
+        let segmented = incoming.chunk.and_then(|chunk| chunk.segmented);
+        segmented.into_iter().for_each(|segmented| session.take_segmented(segmented));
+        if incoming.end.is_some() {
+            return incoming.end;
         }
     }
     None
@@ -274,7 +274,7 @@ fn after(seed: u64, mut pair: Pair) {
         let id = StreamId(id);
         let end = read_all(&mut pair.victim, id);
         assert!(end.is_some() && (end != Some(End::HalfClosed) || pair.role == Role::Server));
-        let said = pair.victim.send(&mut pair.to_peer, id, &mut Emission::default());
+        let said = pair.victim.send(&mut pair.to_peer, id, &mut Outgoing::default());
         assert!(said.is_err(), "seed {seed}: a closed session sends");
         pair.victim.forget(id, 1);
     }

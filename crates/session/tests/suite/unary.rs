@@ -10,8 +10,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Arrival, Emission, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress, Role,
-    Session,
+    AreaFault, Ending, Full, Inbound, Incoming, Limits, Opening, Outbound, Outgoing, OutgoingMessage,
+    Progress, Role, Session,
 };
 
 /// Records in buffers that are used again, so that only the sessions allocate.
@@ -102,9 +102,9 @@ impl Pair {
 
     /// One call: a frame there, a frame back, everything read and forgotten.
     fn call(&mut self) {
-        let message = Some(Outgoing::new(self.body.clone(), false));
+        let message = Some(OutgoingMessage::new(self.body.clone(), false));
         let ending = Some(Ending::HalfClose);
-        let mut request = Emission { headers: Some(self.headers.clone()), message, ending };
+        let mut request = Outgoing { headers: Some(self.headers.clone()), message, ending };
         let opening = Opening { path: "/greeter.v1.Greeter/SayHello", deadline_ns: 1_000_000 };
         let id = self.client.open(&mut self.up, opening, &mut request).expect("it may").expect("it can");
 
@@ -113,12 +113,12 @@ impl Pair {
         while self.server.next_ready().is_some() {}
         let request = self.server.take(accepted.id).expect("a request has arrived");
         // The first call of a method says its path besides.
-        assert!(matches!(request, Arrival::Request(_)) || id == StreamId(1), "{request:?}");
+        assert!(matches!(request, Incoming::Request(_)) || id == StreamId(1), "{request:?}");
         black_box((accepted, request));
 
-        let message = Some(Outgoing::new(self.body.clone(), false));
+        let message = Some(OutgoingMessage::new(self.body.clone(), false));
         let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
-        let mut reply = Emission { headers: Some(self.headers.clone()), message, ending };
+        let mut reply = Outgoing { headers: Some(self.headers.clone()), message, ending };
         assert_eq!(self.server.send(&mut self.down, id, &mut reply), Ok(Progress::Done));
         assert!(self.server.settle(id), "it is answered, and read");
         self.server.forget(id, 0);
@@ -126,7 +126,7 @@ impl Pair {
         self.down.deliver(&mut self.client);
         while self.client.next_ready().is_some() {}
         let answer = self.client.take(id).expect("an answer has arrived");
-        assert!(matches!(answer, Arrival::Answer(_)), "all of it, and the call is over: {answer:?}");
+        assert!(matches!(answer, Incoming::Answer(_)), "all of it, and the call is over: {answer:?}");
         black_box(answer);
         self.client.stage_pending(&mut self.up).expect("there is room");
         self.server.stage_pending(&mut self.down).expect("there is room");
@@ -151,7 +151,7 @@ fn a_named_method_keeps_its_path_and_not_the_block_it_came_in() {
     pair.call();
     let info = allocation_counter::measure(|| {
         for method in 0..100 {
-            let mut request = Emission { headers: Some(headers.clone()), ..Emission::default() };
+            let mut request = Outgoing { headers: Some(headers.clone()), ..Outgoing::default() };
             let opening = Opening { path: &format!("/m/{method}"), deadline_ns: 0 };
             let id = pair.client.open(&mut pair.up, opening, &mut request).expect("it may").expect("it can");
             pair.up.deliver(&mut pair.server);

@@ -10,7 +10,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{EmitError, now_ns};
+use tollfree_transport::{SendError, now_ns};
 use tonic::{Code, Status};
 
 use crate::call::afterwards::Afterwards;
@@ -35,8 +35,8 @@ pub(crate) struct Failed {
 impl Failed {
     /// A session has not taken what was to be sent first.
     #[cold]
-    pub(crate) fn to_send(error: EmitError, peer: &str) -> Failed {
-        let unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+    pub(crate) fn to_send(error: SendError, peer: &str) -> Failed {
+        let unseen = matches!(error, SendError::Closed(_) | SendError::Draining);
         Failed { status: status::emit(error, peer), unseen }
     }
 }

@@ -16,7 +16,7 @@ use crate::endpoint::error::ChannelError;
 use crate::endpoint::http2::{Http2, is_http2};
 use crate::endpoint::place::{Files, Place};
 use crate::endpoint::upgrade::Plan;
-use crate::http::shortcut;
+use crate::http::direct_connection;
 use crate::message::payloads::Sharing;
 
 /// A server that a channel may use: for [`Channel::balance_channel`] and [`ChannelBuilder::endpoints`].
@@ -25,7 +25,7 @@ pub struct Endpoint(Target);
 
 impl Endpoint {
     /// Of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or `https://host:port`; for channels
-    /// [`via`](ChannelBuilder::via) shepherds, `device+tls://host:port`.
+    /// [`via`](ChannelBuilder::via) gateways, `device+tls://host:port`.
     ///
     /// # Errors
     /// [`ChannelError`] for what is none of these.
@@ -81,8 +81,8 @@ impl Endpoint {
 
 /// Makes endpoints with a channel's settings.
 pub(crate) struct Maker {
-    /// Endpoints ask their shepherds for shortcuts.
-    pub(super) shortcuts: bool,
+    /// Endpoints ask their gateways for direct connections.
+    pub(super) direct_connections: bool,
     pub(crate) settings: Config,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) plan: Plan,
@@ -100,7 +100,7 @@ impl Maker {
     ) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
         let Maker { settings, sharing, plan, http2, files, .. } = self;
         let made = endpoint::Endpoint::new(uri, settings, sharing, plan, http2, files)?.counting(record);
-        Ok(if self.shortcuts { made.asking(shortcut::keep) } else { Arc::new(made) })
+        Ok(if self.direct_connections { made.asking(direct_connection::keep) } else { Arc::new(made) })
     }
 }
 

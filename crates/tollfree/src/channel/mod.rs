@@ -32,12 +32,12 @@ use crate::endpoint::balance::{Balance, Balancer, HealthCheck};
 use crate::endpoint::error::{ChannelError, USER_AGENT_LEN_MAX};
 use crate::endpoint::http2::Http2;
 use crate::endpoint::path::Path;
-use crate::endpoint::place::{Files, is_device, is_shepherd};
+use crate::endpoint::place::{Files, is_device, is_gateway};
 use crate::endpoint::upgrade::{Settings, Upgrade};
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
 use crate::http::{call as http_call, health};
-use crate::message::bypass::OfClient;
+use crate::message::out_of_band::OfClient;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
 use crate::metrics::{MadeCall, Metrics, Outcome};
@@ -119,19 +119,19 @@ impl ChannelBuilder {
         self
     }
 
-    /// The target of all calls, where the addresses are those of shepherds ([`Channel::via`]).
+    /// The target of all calls, where the addresses are those of gateways ([`Channel::via`]).
     pub fn via(mut self, target: impl Into<String>) -> Self {
         self.config.via = Some(Arc::from(target.into()));
         self
     }
 
-    /// What to show and to trust at a shepherd of another host (`device+tls://host:port`), PEM files each: who signs the shepherd's
+    /// What to show and to trust at a gateway of another host (`device+tls://host:port`), PEM files each: who signs the gateway's
     /// certificate, this process's own, and its key. They are read anew for each connection.
     ///
     /// # Example
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let channel = tollfree::Channel::builder("device+tls://shepherd.example:9443")
+    /// let channel = tollfree::Channel::builder("device+tls://gateway.example:9443")
     ///     .certificates("ca.pem", "orders.pem", "orders.key")
     ///     .via("http://inventory:80")
     ///     .connect()
@@ -379,9 +379,9 @@ impl ChannelBuilder {
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
         if let Some(target) = self.config.via.clone() {
-            let other = self.uris().find(|uri| !is_shepherd(uri));
+            let other = self.uris().find(|uri| !is_gateway(uri));
             let wrong = other.map(|uri| {
-                format!("{uri} is no shepherd's address: write shm:///path or device+tls://host:port")
+                format!("{uri} is no gateway's address: write shm:///path or device+tls://host:port")
             });
             let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
@@ -393,11 +393,12 @@ impl ChannelBuilder {
         }
         let target =
             self.config.via.clone().unwrap_or_else(|| self.uris().collect::<Vec<_>>().join(",").into());
-        // A target elsewhere is nobody that could be met; a channel that chooses does so among shepherds.
+        // A target elsewhere is nobody that could be met; a channel that chooses does so among gateways.
         let is_plain = !managed && !self.config.dedicated;
-        let shortcuts = is_plain && self.config.via.as_ref().is_some_and(|via| via.starts_with("group:"));
+        let direct_connections =
+            is_plain && self.config.via.as_ref().is_some_and(|via| via.starts_with("group:"));
         let maker = Maker {
-            shortcuts,
+            direct_connections,
             settings: Config { load: balance == Balance::LeastOutstanding, ..self.config },
             sharing: Arc::new(self.sharing),
             plan: self.upgrade.plan()?,
@@ -450,18 +451,15 @@ impl Channel {
         ChannelBuilder { targets: vec![Target::new(uri.into())], ..ChannelBuilder::default() }
     }
 
-    /// Connects to the shepherd at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel
-    /// at `target`, say `https://inventory:443`: connections, TLS, names, retries and balancing are the shepherd's then. Which
+    /// Connects to the gateway at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel
+    /// at `target`, say `https://inventory:443`: connections, TLS, names, retries and balancing are the gateway's then. Which
     /// targets it calls for whom is its configuration. Must be called in a tokio runtime with IO and time. One of another host is
     /// met at `device+tls://host:port`, by a builder that is told [`certificates`](ChannelBuilder::certificates).
     ///
     /// # Errors
     /// [`ChannelError`], which names the socket and what to do.
-    pub async fn via(
-        shepherd: impl Into<String>,
-        target: impl Into<String>,
-    ) -> Result<Channel, ChannelError> {
-        Channel::builder(shepherd).via(target).connect().await
+    pub async fn via(gateway: impl Into<String>, target: impl Into<String>) -> Result<Channel, ChannelError> {
+        Channel::builder(gateway).via(target).connect().await
     }
 
     /// A channel to a process that has connected by itself.
@@ -506,7 +504,7 @@ impl Channel {
         &self.inner.sharing
     }
 
-    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2.
+    /// Whether messages of all its calls may be segmented messages: it has a pool, and no call goes over HTTP/2.
     pub(crate) fn passes_refs(&self) -> bool {
         self.sharing().pool_id().is_some() && self.has_sessions_only()
     }
@@ -601,8 +599,8 @@ impl Channel {
     #[inline]
     fn call_by(&self, endpoint: &Arc<Endpoint>, mut request: Request<Body>, made: Option<MadeCall>) -> Way {
         if let Some(made) = &made {
-            let bypass = OfClient::of(request.extensions());
-            request = request.map(|body| made.tell_sent(body, bypass));
+            let out_of_band = OfClient::of(request.extensions());
+            request = request.map(|body| made.tell_sent(body, out_of_band));
         }
         let inner = &self.inner;
         let terms = match Terms::new(inner, request.uri().path(), request.headers(), request.extensions()) {

@@ -45,8 +45,8 @@ pub enum ChannelError {
     /// Calls are to move over to shared memory by themselves, and that can't come to anything.
     #[error("moving over to shared memory: {0}")]
     Upgrade(String),
-    /// Calls are to go via a shepherd that can't be one or is told too little, or to a target that is none.
-    #[error("calls via a shepherd: {0}")]
+    /// Calls are to go via a gateway that can't be one or is told too little, or to a target that is none.
+    #[error("calls via a gateway: {0}")]
     Via(String),
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]

@@ -3,13 +3,13 @@
 pub(crate) mod attempt;
 pub(crate) mod balance;
 pub(crate) mod connectors;
+pub(crate) mod direct_connection;
 pub(crate) mod error;
 pub(crate) mod greeted;
 pub(crate) mod http2;
 pub(crate) mod path;
 pub(crate) mod place;
 pub(crate) mod redial;
-pub(crate) mod shortcut;
 pub(crate) mod upgrade;
 
 use std::pin::Pin;
@@ -25,12 +25,12 @@ use tonic::{Code, Status};
 
 use crate::endpoint::attempt::Attempt;
 use crate::endpoint::connectors::{TcpConnector, UnixConnector};
+use crate::endpoint::direct_connection::{Asking, DirectConnection};
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::greeted::ServerLimit;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::endpoint::place::{Files, Place};
 use crate::endpoint::redial::{Failure, Pace, Redial};
-use crate::endpoint::shortcut::{Asking, Shortcut};
 use crate::endpoint::upgrade::{Mover, Plan};
 use crate::message::payloads::Sharing;
 use crate::status;
@@ -50,8 +50,8 @@ enum Kind {
         /// Missing for a process that has connected itself, and does so again when it likes.
         dial: Option<Box<(Place, Config)>>,
         current: Mutex<Option<Arc<Attachment>>>,
-        /// How calls by way of a shepherd come to go to another session than the one that was dialed, where they may.
-        shortcut: Option<Box<Shortcut>>,
+        /// How calls by way of a gateway come to go to another session than the one that was dialed, where they may.
+        direct_connection: Option<Box<DirectConnection>>,
     },
     Http2 {
         endpoint: Box<tonic::transport::Endpoint>,
@@ -162,7 +162,7 @@ impl Endpoint {
             let place = Place::of(uri, files)?;
             if place.is_stream() && config.via.is_none() {
                 return Err(ChannelError::Via(format!(
-                    "{uri} is a shepherd's address: say by via() what it is to call"
+                    "{uri} is a gateway's address: say by via() what it is to call"
                 )));
             }
             (
@@ -170,7 +170,7 @@ impl Endpoint {
                 Kind::Session {
                     dial: Some(Box::new((place, config.clone()))),
                     current: Mutex::default(),
-                    shortcut: None,
+                    direct_connection: None,
                 },
             )
         };
@@ -179,7 +179,8 @@ impl Endpoint {
 
     /// A process that has connected by itself.
     pub(crate) fn attached(name: String, attachment: Arc<Attachment>) -> Endpoint {
-        let kind = Kind::Session { dial: None, current: Mutex::new(Some(attachment)), shortcut: None };
+        let kind =
+            Kind::Session { dial: None, current: Mutex::new(Some(attachment)), direct_connection: None };
         Endpoint::of(name, Arc::default(), kind)
     }
 
@@ -207,27 +208,27 @@ impl Endpoint {
         Endpoint { record: record.cloned(), ..self }
     }
 
-    /// Has it ask its shepherd for shortcuts, whenever it has a session there. One of another host has none to give.
+    /// Has it ask its gateway for direct connections, whenever it has a session there. One of another host has none to give.
     pub(crate) fn asking(mut self, asking: Asking) -> Arc<Endpoint> {
-        if let Kind::Session { dial: Some(dial), shortcut, .. } = &mut self.kind
+        if let Kind::Session { dial: Some(dial), direct_connection, .. } = &mut self.kind
             && !dial.0.is_stream()
         {
-            *shortcut = Some(Box::new(Shortcut::new(asking, &dial.1)));
+            *direct_connection = Some(Box::new(DirectConnection::new(asking, &dial.1)));
         }
         let endpoint = Arc::new(self);
-        endpoint.shortcut().inspect(|shortcut| shortcut.of(&endpoint));
+        endpoint.direct_connection().inspect(|direct_connection| direct_connection.of(&endpoint));
         endpoint
     }
 
-    /// What it knows of shortcuts, where it asks for some.
-    pub(crate) fn shortcut(&self) -> Option<&Shortcut> {
+    /// What it knows of direct connections, where it asks for some.
+    pub(crate) fn direct_connection(&self) -> Option<&DirectConnection> {
         match &self.kind {
-            Kind::Session { shortcut, .. } => shortcut.as_deref(),
+            Kind::Session { direct_connection, .. } => direct_connection.as_deref(),
             Kind::Http2 { .. } => None,
         }
     }
 
-    /// Has calls go by a shortcut from here on.
+    /// Has calls go by a direct connection from here on.
     pub(crate) fn shorten(&self, direct: &Arc<Attachment>) {
         if let Kind::Session { current, .. } = &self.kind {
             *current.lock() = Some(direct.clone());
@@ -283,9 +284,11 @@ impl Endpoint {
     /// A session turned out to be over or draining: the next call makes a new one.
     pub(crate) fn retire(&self, attachment: &Arc<Attachment>) {
         match &self.kind {
-            Kind::Session { current, shortcut, .. } => {
+            Kind::Session { current, direct_connection, .. } => {
                 let mut current = current.lock();
-                let instead = shortcut.as_ref().and_then(|shortcut| shortcut.instead_of(attachment));
+                let instead = direct_connection
+                    .as_ref()
+                    .and_then(|direct_connection| direct_connection.instead_of(attachment));
                 if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
                     if instead.is_none() {
                         self.redial.lost();
@@ -500,12 +503,14 @@ impl Endpoint {
                     true => tracing::info!(
                         address = %self.name,
                         agent = attachment.agent(),
-                        "calls go over TCP with TLS to a shepherd's device: the address names one and it answered the handshake"
+                        "calls go over TCP with TLS to a gateway's device: the address names one and it answered the handshake"
                     ),
                 }
-                if let Kind::Session { current, shortcut, .. } = kind {
+                if let Kind::Session { current, direct_connection, .. } = kind {
                     *current.lock() = Some(attachment.clone());
-                    shortcut.iter().for_each(|shortcut| shortcut.begin(&attachment));
+                    direct_connection
+                        .iter()
+                        .for_each(|direct_connection| direct_connection.begin(&attachment));
                 }
                 Connection::Session(attachment)
             }
@@ -598,16 +603,18 @@ impl Endpoint {
         };
         let reason = match &self.kind {
             Kind::Session { dial: None, .. } => "it has attached to this process".into(),
-            Kind::Session { dial: Some(dial), shortcut, .. } => match (&dial.1.via, shortcut) {
-                (Some(target), Some(shortcut)) => shortcut.words(target, &self.name),
-                (Some(target), None) => match self.is_stream() {
-                    false => format!("calls {target} via the shepherd at {}", self.name),
-                    true => format!(
-                        "calls {target} via the shepherd there, which has no shortcut for processes of other hosts"
-                    ),
-                },
-                (None, _) => "the address names a session".into(),
-            },
+            Kind::Session { dial: Some(dial), direct_connection, .. } => {
+                match (&dial.1.via, direct_connection) {
+                    (Some(target), Some(direct_connection)) => direct_connection.words(target, &self.name),
+                    (Some(target), None) => match self.is_stream() {
+                        false => format!("calls {target} via the gateway at {}", self.name),
+                        true => format!(
+                            "calls {target} via the gateway there, which has no direct connection for processes of other hosts"
+                        ),
+                    },
+                    (None, _) => "the address names a session".into(),
+                }
+            }
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
             Kind::Http2 { mover: Err(why), .. } => (*why).into(),
         };

@@ -12,7 +12,7 @@ use crate::endpoint::balance::Balance;
 pub enum Transport {
     /// Through a session, over shared memory.
     SharedMemory,
-    /// Through a session with a shepherd of another host, over TCP with TLS.
+    /// Through a session with a gateway of another host, over TCP with TLS.
     Stream,
     /// Over TCP or a Unix socket, as tonic does it.
     Http2,

@@ -1,4 +1,4 @@
-//! Where the other end of a session is: on this host, or a shepherd of another one.
+//! Where the other end of a session is: on this host, or a gateway of another one.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tollfree_transport::{Address, AddressError};
 #[cfg(feature = "tls")]
 use tollfree_transport::{Certificates, StreamAddress, StreamAddressError};
 
-/// What a process shows and trusts at a shepherd of another host, where it was told.
+/// What a process shows and trusts at a gateway of another host, where it was told.
 #[cfg(feature = "tls")]
 pub(crate) type Files = Option<Certificates>;
 /// Without the feature `tls` there is nothing to tell.
@@ -18,7 +18,7 @@ pub(crate) type Files = Option<std::convert::Infallible>;
 pub(crate) enum Place {
     /// Of this host.
     Memory(Address),
-    /// Of a shepherd, by TCP with TLS.
+    /// Of a gateway, by TCP with TLS.
     #[cfg(feature = "tls")]
     Stream(StreamAddress, Certificates),
 }
@@ -32,7 +32,7 @@ pub(crate) enum Misplaced {
     #[error(transparent)]
     Stream(#[from] StreamAddressError),
     #[cfg(feature = "tls")]
-    #[error("a shepherd of another host wants to see a certificate: say which by certificates()")]
+    #[error("a gateway of another host wants to see a certificate: say which by certificates()")]
     NoCertificate,
     #[cfg(feature = "tls")]
     #[error("\"{0}\" can't be used: {1}")]
@@ -80,20 +80,20 @@ fn needs_linux(uri: &str) -> Result<(), Misplaced> {
     tollfree_os::shared_memory().map_err(|why| Misplaced::NeedsLinux(uri.into(), why))
 }
 
-/// Whether a text is meant as the address of a shepherd of another host.
+/// Whether a text is meant as the address of a gateway of another host.
 #[cfg(feature = "tls")]
 pub(crate) fn is_device(uri: &str) -> bool {
     StreamAddress::is_meant(uri)
 }
 
-/// Without the feature `tls` no such shepherd can be met.
+/// Without the feature `tls` no such gateway can be met.
 #[cfg(not(feature = "tls"))]
 pub(crate) fn is_device(_: &str) -> bool {
     false
 }
 
-/// Whether a text may be a shepherd's address.
-pub(crate) fn is_shepherd(uri: &str) -> bool {
+/// Whether a text may be a gateway's address.
+pub(crate) fn is_gateway(uri: &str) -> bool {
     uri.starts_with("shm") || is_device(uri)
 }
 

@@ -16,10 +16,10 @@ use crate::http::http2_attempt;
 use crate::http::replay::Replay;
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
-use crate::message::bypass::{Bypass, OfClient};
-use crate::message::fates::{Fate, Fates};
+use crate::message::conversions::{Conversion, Conversions};
 use crate::message::framing::Told;
 use crate::message::holdings::Holdings;
+use crate::message::out_of_band::{OfClient, OutOfBand};
 use crate::message::repacking::Repacking;
 use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code};
@@ -53,7 +53,7 @@ pub(crate) struct Replayed {
     /// Where the channel has metrics.
     made: Option<MadeCall>,
     /// What becomes of its messages, where that is counted for all of them alike.
-    fate: Option<(Fates, Fate)>,
+    conversion: Option<(Conversions, Conversion)>,
     /// How its messages are inflated, and those of its answer deflated.
     repacking: Option<Repacking>,
 }
@@ -67,7 +67,16 @@ impl Replayed {
         deadline_ns: Option<u64>,
     ) -> Replayed {
         let replay = Replay::new(body, OfClient::of(&extensions));
-        Replayed { uri, headers, extensions, replay, deadline_ns, made: None, fate: None, repacking: None }
+        Replayed {
+            uri,
+            headers,
+            extensions,
+            replay,
+            deadline_ns,
+            made: None,
+            conversion: None,
+            repacking: None,
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -80,10 +89,12 @@ impl Replayed {
         translation: Option<Arc<Translation>>,
         holdings: Option<Arc<dyn Holdings>>,
     ) {
-        let bypass =
-            self.extensions.remove().and_then(|OfClient(bypass)| bypass.handed_to(translation.clone()));
-        if let Some(bypass) = bypass.or_else(|| translation.map(Bypass::of_translation)) {
-            self.extensions.insert(OfClient(bypass.counted(holdings)));
+        let out_of_band = self
+            .extensions
+            .remove()
+            .and_then(|OfClient(out_of_band)| out_of_band.handed_to(translation.clone()));
+        if let Some(out_of_band) = out_of_band.or_else(|| translation.map(OutOfBand::of_translation)) {
+            self.extensions.insert(OfClient(out_of_band.counted(holdings)));
         }
     }
 
@@ -105,8 +116,8 @@ impl Replayed {
     }
 
     /// Counts its messages so, however many there will be.
-    pub(crate) fn count(&mut self, fate: Option<(Fates, Fate)>) {
-        self.fate = fate;
+    pub(crate) fn count(&mut self, conversion: Option<(Conversions, Conversion)>) {
+        self.conversion = conversion;
     }
 
     /// A server has answered: what comes of the request from here on need not be kept.
@@ -122,9 +133,9 @@ impl Replayed {
             Some(repacking) => repacking.request(&mut headers, body),
             None => body,
         };
-        let body = match self.fate.clone() {
+        let body = match self.conversion.clone() {
             None => body,
-            Some((fates, fate)) => Told::body(body, move |_, _| fates.add(fate)),
+            Some((conversions, conversion)) => Told::body(body, move |_, _| conversions.add(conversion)),
         };
         let mut request = Request::new(match &self.made {
             None => body,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::Notify;
-use tollfree_transport::Seldom;
+use tollfree_transport::RateLimitedLog;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -57,7 +57,7 @@ pub(crate) fn watch<'a>(
         let mut pause = PAUSE_FIRST;
         let mut last = None;
         // A server may change its mind as often as it likes.
-        let lines = Seldom::new();
+        let lines = RateLimitedLog::new();
         let mut say = |healthy: bool, why: &str| {
             endpoint.set_health(if healthy { Health::Good } else { Health::Bad });
             if last.replace(healthy) != Some(healthy) {

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tollfree_transport::Emission;
+use tollfree_transport::Outgoing;
 use tonic::Status;
 
 use crate::http::replay::KEPT_LEN_MAX;
 use crate::http::request_sender::RequestSender;
-use crate::message::bypass::{Bypass, Large};
 use crate::message::framing::Deframer;
+use crate::message::out_of_band::{Large, OutOfBand};
 
 /// Where the request of a call is that may have to go to another session.
 pub(crate) enum Kept {
     /// Here: its body had ended before anything of it was sent.
-    Whole(Emission, Option<Arc<dyn Large>>),
+    Whole(Outgoing, Option<Arc<dyn Large>>),
     /// The sender at hand has it.
     Sending,
     /// The sender has it, and has sent all of it.
@@ -29,13 +29,13 @@ pub(crate) enum Kept {
 
 /// A request of which nothing had been sent, and what its body has given since.
 pub(crate) struct Keeping {
-    pub(crate) emission: Emission,
+    pub(crate) outgoing: Outgoing,
     pub(crate) past: Option<Arc<dyn Large>>,
     pub(crate) deframer: Deframer,
     pub(crate) failed: Option<Status>,
     pub(crate) count: u64,
     /// Where large messages of it are.
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     /// What the body has given: copied, since the memory of what it gives is used again once that is sent.
     bytes: Vec<u8>,
     /// So many of them has the present attempt been given.
@@ -49,15 +49,15 @@ pub(crate) struct Keeping {
 impl Keeping {
     /// From here on, where this is what is on its way.
     pub(crate) fn new(
-        (emission, past): (Emission, Option<Arc<dyn Large>>),
+        (outgoing, past): (Outgoing, Option<Arc<dyn Large>>),
         (deframer, failed, count): (Deframer, Option<Status>, u64),
-        bypass: Option<Bypass>,
+        out_of_band: Option<OutOfBand>,
     ) -> Keeping {
-        if let Some(bypass) = &bypass {
-            bypass.keep(true);
+        if let Some(out_of_band) = &out_of_band {
+            out_of_band.keep(true);
         }
         let (bytes, given, reader, is_settled) = (Vec::new(), 0, None, false);
-        Keeping { emission, past, deframer, failed, count, bypass, bytes, given, reader, is_settled }
+        Keeping { outgoing, past, deframer, failed, count, out_of_band, bytes, given, reader, is_settled }
     }
 
     /// What was kept, for an attempt that is not the first.
@@ -74,7 +74,7 @@ impl Keeping {
     /// Keeps what the body has given. `false`: nothing needs to be kept any more, since it is too long, or an answer has begun.
     #[inline]
     pub(crate) fn add(&mut self, chunk: &Bytes) -> bool {
-        let len = self.bytes.len() + chunk.len() + self.bypass.as_ref().map_or(0, Bypass::out_len);
+        let len = self.bytes.len() + chunk.len() + self.out_of_band.as_ref().map_or(0, OutOfBand::out_len);
         if len > KEPT_LEN_MAX
             || self.is_settled
             || self.reader.as_ref().is_some_and(oneshot::Sender::is_closed)
@@ -113,8 +113,8 @@ impl Keeping {
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        if let Some(bypass) = &self.bypass {
-            bypass.keep(false);
+        if let Some(out_of_band) = &self.out_of_band {
+            out_of_band.keep(false);
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn keeping() -> Keeping {
-        Keeping::new((Emission::default(), None), (Deframer::default(), None, 0), None)
+        Keeping::new((Outgoing::default(), None), (Deframer::default(), None, 0), None)
     }
 
     #[test]

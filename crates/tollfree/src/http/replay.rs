@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::message::bypass::Bypass;
+use crate::message::out_of_band::OutOfBand;
 
 /// What is kept of a request at most, in bytes; one that is longer is sent once.
 pub(crate) const KEPT_LEN_MAX: usize = 256 * 1024;
@@ -24,7 +24,7 @@ pub(crate) struct Replay {
 struct Shared {
     source: Body,
     /// Where large messages of it are.
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     chunks: Vec<Bytes>,
     len: usize,
     ended: bool,
@@ -36,13 +36,13 @@ struct Shared {
 }
 
 impl Replay {
-    pub(crate) fn new(source: Body, bypass: Option<Bypass>) -> Replay {
-        if let Some(bypass) = &bypass {
-            bypass.keep(true);
+    pub(crate) fn new(source: Body, out_of_band: Option<OutOfBand>) -> Replay {
+        if let Some(out_of_band) = &out_of_band {
+            out_of_band.keep(true);
         }
         let shared = Shared {
             source,
-            bypass,
+            out_of_band,
             chunks: Vec::new(),
             len: 0,
             ended: false,
@@ -81,14 +81,14 @@ impl Replay {
 impl Shared {
     fn commit(&mut self) {
         self.committed = true;
-        if let Some(bypass) = &self.bypass {
-            bypass.keep(false);
+        if let Some(out_of_band) = &self.out_of_band {
+            out_of_band.keep(false);
         }
     }
 
     /// Bytes read so far, those included that went past the body.
     fn whole_len(&self) -> usize {
-        self.len + self.bypass.as_ref().map_or(0, Bypass::out_len)
+        self.len + self.out_of_band.as_ref().map_or(0, OutOfBand::out_len)
     }
 }
 

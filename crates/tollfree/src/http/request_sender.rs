@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::sync::oneshot;
-use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgoing};
+use tollfree_transport::{Attachment, Encoded, Ending, Outgoing, OutgoingMessage, SendError};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -15,8 +15,8 @@ use crate::http::keeping::Kept;
 use crate::http::request_source::RequestSource;
 use crate::http::response_body::ClientCall;
 use crate::message::aside::{Aside, Worked};
-use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
+use crate::message::out_of_band::{Large, OutOfBand, Takes};
 use crate::message::payloads::Sharing;
 use crate::message::relay::{Ready, Relayed};
 use crate::message::translation::Translation;
@@ -26,7 +26,7 @@ use crate::status;
 pub(crate) struct RequestSender {
     source: RequestSource,
     /// What is sent next.
-    emission: Emission,
+    outgoing: Outgoing,
     /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
     past: Option<Arc<dyn Large>>,
     /// The message at hand is as it came: it was not made what the session takes yet.
@@ -36,7 +36,7 @@ pub(crate) struct RequestSender {
     /// Messages that were translated here since the body had nothing.
     worked: Worked,
     /// Where large messages come from.
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     /// Where the method's stubs take objects.
     objects: Option<Objects>,
     addressed: Addressed,
@@ -49,11 +49,11 @@ enum Addressed {
     No,
     /// The first message as it was before it was made for that session, while it may have to go to another.
     First {
-        plain: Option<Outgoing>,
+        plain: Option<OutgoingMessage>,
     },
-    /// Messages are still to come: large ones may be made ropes for that session.
+    /// Messages are still to come: large ones may be made segmented messages for that session.
     All {
-        plain: Option<Outgoing>,
+        plain: Option<OutgoingMessage>,
         sharing: Arc<Sharing>,
         session: Arc<Attachment>,
     },
@@ -121,17 +121,17 @@ struct Objects {
 
 impl Objects {
     /// Asks whether the server has said something meanwhile, for messages that are read from now on.
-    fn ask(&mut self, bypass: &Bypass) {
+    fn ask(&mut self, out_of_band: &OutOfBand) {
         if self.taken.is_none() {
             self.taken = self.session.takes_objects(self.path.as_str(), self.types);
-            bypass.take_objects(self.taken == Some(true));
+            out_of_band.take_objects(self.taken == Some(true));
         }
     }
 }
 
 /// What the session's other end takes of the call's messages.
-fn takes<'b>(objects: Option<&Objects>, bypass: Option<&'b Bypass>) -> Takes<'b> {
-    match (objects.and_then(|objects| objects.taken), bypass.and_then(Bypass::translation)) {
+fn takes<'b>(objects: Option<&Objects>, out_of_band: Option<&'b OutOfBand>) -> Takes<'b> {
+    match (objects.and_then(|objects| objects.taken), out_of_band.and_then(OutOfBand::translation)) {
         (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
         (Some(true), None) => Takes::Objects,
         _ => Takes::Bytes,
@@ -139,20 +139,20 @@ fn takes<'b>(objects: Option<&Objects>, bypass: Option<&'b Bypass>) -> Takes<'b>
 }
 
 impl RequestSender {
-    pub(crate) fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
-        RequestSender::of(RequestSource::new(body), emission, bypass)
+    pub(crate) fn new(body: Body, outgoing: Outgoing, out_of_band: Option<OutOfBand>) -> RequestSender {
+        RequestSender::of(RequestSource::new(body), outgoing, out_of_band)
     }
 
-    fn of(source: RequestSource, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
-        let is_raw = emission.message.is_some();
+    fn of(source: RequestSource, outgoing: Outgoing, out_of_band: Option<OutOfBand>) -> RequestSender {
+        let is_raw = outgoing.message.is_some();
         RequestSender {
             source,
-            emission,
+            outgoing,
             past: None,
             is_raw,
             decoding: None,
             worked: Worked::default(),
-            bypass,
+            out_of_band,
             objects: None,
             addressed: Addressed::No,
             is_over: false,
@@ -161,18 +161,18 @@ impl RequestSender {
 
     /// Keeps a request of which nothing has been sent, and what its body gives from here on, as far as that is short.
     pub(crate) fn keep(&mut self) -> Kept {
-        self.source.keep((&self.emission, &self.past), self.bypass.as_ref())
+        self.source.keep((&self.outgoing, &self.past), self.out_of_band.as_ref())
     }
 
     /// A request whose body has ended, which has gone nowhere yet.
-    pub(crate) fn whole(emission: Emission, past: Option<Arc<dyn Large>>) -> RequestSender {
-        RequestSender { past, ..RequestSender::of(RequestSource::ended(), emission, None) }
+    pub(crate) fn whole(outgoing: Outgoing, past: Option<Arc<dyn Large>>) -> RequestSender {
+        RequestSender { past, ..RequestSender::of(RequestSource::ended(), outgoing, None) }
     }
 
     /// The same request from its beginning, where all of it is here still.
     pub(crate) fn again(self) -> Option<RequestSender> {
-        let (source, (emission, past)) = self.source.again()?;
-        Some(RequestSender { past, ..RequestSender::of(source, emission, self.bypass) })
+        let (source, (outgoing, past)) = self.source.again()?;
+        Some(RequestSender { past, ..RequestSender::of(source, outgoing, self.out_of_band) })
     }
 
     /// Where the sender comes back once its task is done. `None`: the request is not kept any more.
@@ -186,18 +186,18 @@ impl RequestSender {
     }
 
     /// What is sent next, for a call that is opened with it.
-    pub(crate) fn emission_mut(&mut self) -> &mut Emission {
-        &mut self.emission
+    pub(crate) fn outgoing_mut(&mut self) -> &mut Outgoing {
+        &mut self.outgoing
     }
 
     /// Nothing is at hand.
     pub(crate) fn has_said_all_at_hand(&self) -> bool {
-        self.emission.is_empty()
+        self.outgoing.is_empty()
     }
 
     /// All of it is sent.
     pub(crate) fn is_sent(&self) -> bool {
-        self.source.has_ended() && self.emission.is_empty()
+        self.source.has_ended() && self.outgoing.is_empty()
     }
 
     /// Whether a message is translated elsewhere, before which nothing of it may be sent.
@@ -216,7 +216,7 @@ impl RequestSender {
 
     fn begin_decoding(&mut self) -> Option<Decoding> {
         let is_taken = self.objects.as_ref().is_some_and(|objects| objects.taken == Some(true));
-        let reader = self.bypass.as_ref().and_then(Bypass::translation).filter(|_| is_taken);
+        let reader = self.out_of_band.as_ref().and_then(OutOfBand::translation).filter(|_| is_taken);
         if let Some(past) = &self.past {
             let relayed = past.clone().relayed()?;
             if !self.worked.is_too_much(relayed.len()) {
@@ -224,32 +224,34 @@ impl RequestSender {
             }
             return Decoding::begin_ready(relayed, reader);
         }
-        let (reader, message) = (reader?, self.emission.message.as_ref()?);
+        let (reader, message) = (reader?, self.outgoing.message.as_ref()?);
         if message.compressed || message.is_begun() {
             return None;
         }
         self.worked.is_too_much(message.len()).then(|| Decoding::begin(reader, message.to_bytes()))
     }
 
-    /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now, or the message is decoded
+    /// Moves the next message of the body, or its end, into the outgoing. Pending: the body has nothing now, or the message is decoded
     /// elsewhere.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        while self.emission.message.is_none() && !self.source.has_ended() {
-            if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
-                objects.ask(bypass);
+        while self.outgoing.message.is_none() && !self.source.has_ended() {
+            if let (Some(objects), Some(out_of_band)) = (&mut self.objects, &self.out_of_band) {
+                objects.ask(out_of_band);
             }
-            let (bypass, takes) = (self.bypass.as_ref(), takes(self.objects.as_ref(), self.bypass.as_ref()));
+            let (out_of_band, takes) =
+                (self.out_of_band.as_ref(), takes(self.objects.as_ref(), self.out_of_band.as_ref()));
             if let Some((sharing, _)) = self.addressed.session()
-                && let Some((batch, count)) = self.source.take_batch(bypass, takes, sharing, &mut self.worked)
+                && let Some((batch, count)) =
+                    self.source.take_batch(out_of_band, takes, sharing, &mut self.worked)
             {
                 if self.objects.as_ref().is_some_and(|objects| objects.taken == Some(false)) {
                     (0..count).for_each(|_| sharing.payloads.met_other_schema());
                 }
-                (self.emission.message, self.past, self.is_raw) = (Some(batch), None, false);
+                (self.outgoing.message, self.past, self.is_raw) = (Some(batch), None, false);
                 break;
             }
-            if let Some((message, past)) = self.source.take_message(bypass) {
-                (self.emission.message, self.past, self.is_raw) = (Some(message), past, true);
+            if let Some((message, past)) = self.source.take_message(out_of_band) {
+                (self.outgoing.message, self.past, self.is_raw) = (Some(message), past, true);
                 break;
             }
             match self.source.poll_more(cx) {
@@ -268,7 +270,7 @@ impl RequestSender {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes the message at hand a rope, where that is worth it and the session can have one.
+    /// Makes the message at hand a segmented message, where that is worth it and the session can have one.
     fn wrap(&mut self) -> Result<(), Status> {
         let Some((sharing, session)) = self.addressed.session() else { return Ok(()) };
         let (sharing, session) = (sharing.clone(), session.clone());
@@ -282,16 +284,16 @@ impl RequestSender {
             Some(Decoding::Done(made)) => Some(made?),
             _ => None,
         };
-        let message = &mut self.emission.message;
+        let message = &mut self.outgoing.message;
         let taken = self.objects.as_ref().and_then(|objects| objects.taken);
         if taken == Some(false) && message.is_some() {
             sharing.payloads.met_other_schema();
         }
-        let translation = self.bypass.as_ref().and_then(Bypass::translation);
+        let translation = self.out_of_band.as_ref().and_then(OutOfBand::translation);
         let ready = made.as_ref().and_then(|made| made.relayed.clone());
         let past = ready.map(|relayed| relayed as Arc<dyn Large>).or_else(|| self.past.clone());
         if let Some(past) = past {
-            let takes = takes(self.objects.as_ref(), self.bypass.as_ref());
+            let takes = takes(self.objects.as_ref(), self.out_of_band.as_ref());
             let encoded = past.encode(sharing, session.peer_pool(), session, takes)?;
             let is_done = translation.is_none() || encoded.is_object();
             *message = Some(encoded);
@@ -325,9 +327,10 @@ impl RequestSender {
         session: &Arc<Attachment>,
     ) -> Result<(), Status> {
         if let Addressed::No = self.addressed {
-            let is_translated = self.bypass.as_ref().is_some_and(|bypass| bypass.translation().is_some());
-            let is_large = |message: &&Outgoing| is_translated || sharing.is_large(message.len());
-            let plain = self.emission.message.as_ref().filter(is_large).cloned();
+            let is_translated =
+                self.out_of_band.as_ref().is_some_and(|out_of_band| out_of_band.translation().is_some());
+            let is_large = |message: &&OutgoingMessage| is_translated || sharing.is_large(message.len());
+            let plain = self.outgoing.message.as_ref().filter(is_large).cloned();
             self.addressed = Addressed::First { plain: plain.clone() };
             self.wrap_for(sharing, session)?;
             if !self.source.has_ended() {
@@ -341,9 +344,9 @@ impl RequestSender {
     /// It is to go to this session, or to it after all, and nothing of it has gone anywhere. A message that came past tonic is
     /// encoded anew then.
     pub(crate) fn place(&mut self, session: &Arc<Attachment>, path: &PathAndQuery) {
-        let says_encoding = || self.emission.headers.as_deref().is_some_and(says_encoding);
+        let says_encoding = || self.outgoing.headers.as_deref().is_some_and(says_encoding);
         // How messages are compressed is left to tonic, at the server too.
-        let types = self.bypass.as_ref().and_then(Bypass::types).filter(|_| !says_encoding());
+        let types = self.out_of_band.as_ref().and_then(OutOfBand::types).filter(|_| !says_encoding());
         self.objects =
             types.map(|types| Objects { session: session.clone(), path: path.clone(), types, taken: None });
         // It may be of other types there.
@@ -351,7 +354,7 @@ impl RequestSender {
         if let Addressed::First { plain: Some(plain) } | Addressed::All { plain: Some(plain), .. } =
             std::mem::replace(&mut self.addressed, Addressed::No)
         {
-            self.emission.message = Some(plain);
+            self.outgoing.message = Some(plain);
             self.is_raw = true;
         }
     }
@@ -367,7 +370,7 @@ impl RequestSender {
     /// Says that there is no more, once that is so.
     fn close_if_ended(&mut self) {
         if self.source.has_ended() {
-            self.emission.ending = Some(Ending::HalfClose);
+            self.outgoing.ending = Some(Ending::HalfClose);
         }
     }
 
@@ -400,11 +403,11 @@ impl RequestSender {
 
     /// Sends what is at hand, and takes the next message of the body.
     fn poll_send_next(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
-        if !self.emission.is_empty() && !self.is_decoding() {
-            match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
+        if !self.outgoing.is_empty() && !self.is_decoding() {
+            match ready!(call.stream.poll_emit(cx, &mut self.outgoing)) {
                 Ok(()) => self.past = None,
                 // The reader learns how the call ended.
-                Err(EmitError::Ended | EmitError::Closed(_)) => {
+                Err(SendError::Ended | SendError::Closed(_)) => {
                     self.is_over = true;
                     return Poll::Ready(Ok(()));
                 }
@@ -429,11 +432,11 @@ impl RequestSender {
         cx: &mut Context<'_>,
         call: &ClientCall,
     ) -> Poll<Result<(), Status>> {
-        match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
+        match ready!(call.stream.poll_emit(cx, &mut self.outgoing)) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(EmitError::Ended | EmitError::Closed(_)) => {
+            Err(SendError::Ended | SendError::Closed(_)) => {
                 self.source.end();
-                self.emission = Emission::default();
+                self.outgoing = Outgoing::default();
                 Poll::Ready(Ok(()))
             }
             Err(error) => Poll::Ready(Err(status::emit(error, &call.peer))),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use tokio::sync::oneshot;
-use tollfree_transport::{Emission, Outgoing};
+use tollfree_transport::{Outgoing, OutgoingMessage};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -15,13 +15,13 @@ use crate::http::keeping::{Keeping, Kept};
 use crate::http::request_sender::RequestSender;
 use crate::message::aside::Worked;
 use crate::message::batching::next_batch;
-use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::framing::Deframer;
+use crate::message::out_of_band::{Large, OutOfBand, Takes};
 use crate::message::payloads::Sharing;
 use crate::status;
 
 /// What is on its way before all that a source gives: with what came past tonic in its message's stead.
-pub(crate) type First = (Emission, Option<Arc<dyn Large>>);
+pub(crate) type First = (Outgoing, Option<Arc<dyn Large>>);
 
 /// A request's body, cut into messages.
 pub(crate) struct RequestSource {
@@ -59,18 +59,18 @@ impl RequestSource {
     /// Keeps what it gives from here on, as far as that is short, behind `first`, of which nothing has been sent.
     pub(crate) fn keep(
         &mut self,
-        first: (&Emission, &Option<Arc<dyn Large>>),
-        bypass: Option<&Bypass>,
+        first: (&Outgoing, &Option<Arc<dyn Large>>),
+        out_of_band: Option<&OutOfBand>,
     ) -> Kept {
         let first = || (first.0.clone(), first.1.clone());
         if self.has_ended {
             self.keeping = None;
-            let (emission, past) = first();
-            return Kept::Whole(emission, past);
+            let (outgoing, past) = first();
+            return Kept::Whole(outgoing, past);
         }
         if self.keeping.is_none() {
             let rest = (self.deframer.clone(), self.failed.clone(), self.count);
-            self.keeping = Some(Box::new(Keeping::new(first(), rest, bypass.cloned())));
+            self.keeping = Some(Box::new(Keeping::new(first(), rest, out_of_band.cloned())));
         }
         Kept::Sending
     }
@@ -81,8 +81,8 @@ impl RequestSource {
         if !keeping.rewind() {
             return None;
         }
-        let Keeping { emission, past, deframer, failed, count, .. } = &*keeping;
-        let first = (emission.clone(), past.clone());
+        let Keeping { outgoing, past, deframer, failed, count, .. } = &*keeping;
+        let first = (outgoing.clone(), past.clone());
         let (deframer, failed, count) = (deframer.clone(), failed.clone(), *count);
         let keeping = Some(keeping);
         let source = RequestSource { body: self.body, deframer, failed, has_ended: false, count, keeping };
@@ -109,12 +109,12 @@ impl RequestSource {
     /// The next messages, where several at hand can go together; says how many.
     pub(crate) fn take_batch(
         &mut self,
-        bypass: Option<&Bypass>,
+        out_of_band: Option<&OutOfBand>,
         takes: Takes<'_>,
         sharing: &Sharing,
         worked: &mut Worked,
-    ) -> Option<(Outgoing, usize)> {
-        let (batch, count) = next_batch(&mut self.deframer, bypass, takes, sharing, self.count, worked)?;
+    ) -> Option<(OutgoingMessage, usize)> {
+        let (batch, count) = next_batch(&mut self.deframer, out_of_band, takes, sharing, self.count, worked)?;
         self.count += count as u64;
         Some((batch, count))
     }
@@ -122,10 +122,10 @@ impl RequestSource {
     /// The next message at hand, and what came past tonic in its stead.
     pub(crate) fn take_message(
         &mut self,
-        bypass: Option<&Bypass>,
-    ) -> Option<(Outgoing, Option<Arc<dyn Large>>)> {
+        out_of_band: Option<&OutOfBand>,
+    ) -> Option<(OutgoingMessage, Option<Arc<dyn Large>>)> {
         let message = self.deframer.next()?;
-        let past = bypass.and_then(|bypass| bypass.take_out(self.count));
+        let past = out_of_band.and_then(|out_of_band| out_of_band.take_out(self.count));
         self.count += 1;
         Some((message, past))
     }

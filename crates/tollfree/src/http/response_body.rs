@@ -16,8 +16,8 @@ use crate::call::deadline::Deadline;
 use crate::call::still::StillRuntime;
 use crate::http::outflow::Outflow;
 use crate::http::request_sender::{RequestSender, send_rest};
-use crate::message::bypass::Bypass;
 use crate::message::framing::Lengths;
+use crate::message::out_of_band::OutOfBand;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
 use crate::metadata::{
@@ -111,7 +111,7 @@ enum Source {
         code: u16,
         block: Bytes,
         /// Where the message is that an empty one stands in for.
-        bypass: Option<Bypass>,
+        out_of_band: Option<OutOfBand>,
     },
     Session(Box<(Arc<ClientCall>, Inflow)>),
     /// And whether its trailers have to say the status: its head did not.
@@ -120,31 +120,36 @@ enum Source {
 
 impl Source {
     /// Where messages are that empty ones stand in for.
-    fn bypass(&self) -> Option<&Bypass> {
+    fn out_of_band(&self) -> Option<&OutOfBand> {
         match self {
-            Source::Whole { bypass, .. } => bypass.as_ref(),
-            Source::Session(session) => session.1.bypass(),
+            Source::Whole { out_of_band, .. } => out_of_band.as_ref(),
+            Source::Session(session) => session.1.out_of_band(),
             Source::Http2(..) => None,
         }
     }
 }
 
 impl ResponseBody {
-    /// The body of a response whose head was read; `rest` came together with that. Ropes and objects may take the `bypass`.
+    /// The body of a response whose head was read; `rest` came together with that. SegmentedMessages and objects may take the `out_of_band`.
     pub(crate) fn new(
         call: Arc<ClientCall>,
         rest: Part,
         deadline: Deadline,
-        bypass: Option<Bypass>,
+        out_of_band: Option<OutOfBand>,
     ) -> ResponseBody {
-        let source = Source::Session(Box::new((call, Inflow::after(Some(rest), bypass))));
+        let source = Source::Session(Box::new((call, Inflow::after(Some(rest), out_of_band))));
         ResponseBody { source, deadline, ended: false, afterwards: None, counted: None }
     }
 
     /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over. The message may
-    /// have taken the `bypass`.
-    pub(crate) fn whole(data: Bytes, code: u16, block: Bytes, bypass: Option<Bypass>) -> ResponseBody {
-        let source = Source::Whole { data, code, block, bypass };
+    /// have taken the `out_of_band`.
+    pub(crate) fn whole(
+        data: Bytes,
+        code: u16,
+        block: Bytes,
+        out_of_band: Option<OutOfBand>,
+    ) -> ResponseBody {
+        let source = Source::Whole { data, code, block, out_of_band };
         ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None, counted: None }
     }
 
@@ -266,12 +271,12 @@ impl ResponseBody {
 }
 
 impl Counted {
-    fn see(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>, bypass: Option<&Bypass>) {
+    fn see(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>, out_of_band: Option<&OutOfBand>) {
         let Counted { call, outcome, lengths } = self;
         if let Some(Ok(frame)) = frame
             && let Some(bytes) = frame.data_ref()
         {
-            let past = |number| bypass.and_then(|bypass| bypass.back_len_of(number));
+            let past = |number| out_of_band.and_then(|out_of_band| out_of_band.back_len_of(number));
             lengths.pass(bytes, &mut |number, len| call.received(past(number).unwrap_or(len)));
         }
         if let (Some(code), Some(outcome)) = (ended_with(frame), outcome) {
@@ -328,7 +333,7 @@ impl http_body::Body for ResponseBody {
             this.tell_end(&frame);
         }
         if let Some(counted) = &mut this.counted {
-            counted.see(&frame, this.source.bypass());
+            counted.see(&frame, this.source.out_of_band());
         }
         Poll::Ready(frame)
     }

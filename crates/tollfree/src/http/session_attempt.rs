@@ -10,8 +10,8 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tokio::sync::oneshot;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Arrival, Attachment, Closed, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started,
-    Stream, Whole,
+    Attachment, Closed, End, GRPC_PREFIX_LEN, Incoming, IncomingPiece, Opener, Opening, Outgoing, Part,
+    SingleFrame, Started, Stream,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -22,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::http::keeping::Kept;
 use crate::http::request_sender::RequestSender;
 use crate::http::response_body::{ClientCall, HELP_COUNT, ResponseBody, trailers};
-use crate::message::bypass::{Bypass, OfClient};
+use crate::message::out_of_band::{OfClient, OutOfBand};
 use crate::message::received::{Given, Later, past};
 use crate::metadata::{GRPC, GRPC_STATUS, pack, unpack_but};
 use crate::status;
@@ -80,7 +80,7 @@ pub(crate) struct ResponseFuture {
     /// The application's.
     extensions: Extensions,
     /// Where the response's large messages and objects go, if its reader takes them there.
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     /// All of the request, after an attempt that no server has looked at; what is not yet on its way during one.
     sender: Option<RequestSender>,
     deadline_ns: Option<u64>,
@@ -117,18 +117,18 @@ impl ResponseFuture {
         })?;
         let path = parts.uri.path_and_query().cloned();
         let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
-        let emission = Emission { headers: Some(headers), ..Emission::default() };
-        let bypass = OfClient::of(&parts.extensions);
-        if let Some(bypass) = &bypass {
-            bypass.take_from(endpoint.sharing.threshold);
+        let outgoing = Outgoing { headers: Some(headers), ..Outgoing::default() };
+        let out_of_band = OfClient::of(&parts.extensions);
+        if let Some(out_of_band) = &out_of_band {
+            out_of_band.take_from(endpoint.sharing.threshold);
         }
-        let sender = RequestSender::new(body, emission, bypass.clone());
+        let sender = RequestSender::new(body, outgoing, out_of_band.clone());
         Ok(ResponseFuture {
             state: State::Idle,
             endpoint: endpoint.clone(),
             path,
             extensions: parts.extensions,
-            bypass,
+            out_of_band,
             sender: Some(sender),
             deadline_ns,
             deadline: Deadline::new(deadline_ns),
@@ -190,9 +190,9 @@ impl ResponseFuture {
                     if !call.outflow.help(call) {
                         return self.poll_receive(cx, None);
                     }
-                    match call.stream.try_arrival() {
+                    match call.stream.try_incoming() {
                         Ok(None) => {}
-                        arrival => return self.poll_receive(cx, arrival.transpose()),
+                        incoming => return self.poll_receive(cx, incoming.transpose()),
                     }
                 }
                 call.outflow.leave();
@@ -205,7 +205,7 @@ impl ResponseFuture {
                     message?,
                     translated.code,
                     std::mem::take(&mut translated.trailers),
-                    self.bypass.clone(),
+                    self.out_of_band.clone(),
                 );
                 let response = response(std::mem::take(&mut translated.headers), body);
                 self.state = State::Done;
@@ -247,7 +247,7 @@ impl ResponseFuture {
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
         let started = match opener {
-            None => attachment.start(cx, opening, sender.emission_mut(), None),
+            None => attachment.start(cx, opening, sender.outgoing_mut(), None),
             Some(_) => Ok(Started::MustWait),
         };
         let mut waits = false;
@@ -264,7 +264,7 @@ impl ResponseFuture {
             Err(error) => Err(error),
             Ok(Started::MustWait) => {
                 let opener = opener.get_or_insert_with(|| attachment.open());
-                ready!(opener.poll_open(cx, opening, sender.emission_mut()))
+                ready!(opener.poll_open(cx, opening, sender.outgoing_mut()))
             }
         };
         turn.made_progress();
@@ -340,12 +340,12 @@ impl ResponseFuture {
     ///
     /// # Errors
     /// The status for an object that is refused.
-    fn whole(&mut self, arrival: &mut Part) -> Result<Option<Response<ResponseBody>>, Status> {
+    fn whole(&mut self, incoming: &mut Part) -> Result<Option<Response<ResponseBody>>, Status> {
         let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
             return Ok(None);
         };
         if let (Some(block), Some(chunk), Some(End::Trailers { code, block: trailers })) =
-            (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
+            (&incoming.headers, &mut incoming.chunk, &mut incoming.end)
             && chunk.is_whole()
         {
             let (data, trailers) = (std::mem::take(&mut chunk.bytes).freeze(), std::mem::take(trailers));
@@ -356,7 +356,7 @@ impl ResponseFuture {
     }
 
     /// A response that came in one piece.
-    fn answered_whole(&mut self, answer: Whole) -> Result<Option<Response<ResponseBody>>, Status> {
+    fn answered_whole(&mut self, answer: SingleFrame) -> Result<Option<Response<ResponseBody>>, Status> {
         let headers = Bytes::copy_from_slice(answer.headers());
         let trailers = Bytes::copy_from_slice(answer.trailers());
         self.answered(&headers, answer.into_prefixed(), 0, trailers)
@@ -376,10 +376,11 @@ impl ResponseFuture {
         let sharing = &self.endpoint.sharing;
         self.state = State::Done;
         sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-        let (given, headers) = (past(self.bypass.as_ref(), 0, data, sharing)?, response_headers(headers));
+        let (given, headers) =
+            (past(self.out_of_band.as_ref(), 0, data, sharing)?, response_headers(headers));
         match given {
             Given::Now(data) => {
-                let body = ResponseBody::whole(data, code, trailers, self.bypass.clone());
+                let body = ResponseBody::whole(data, code, trailers, self.out_of_band.clone());
                 Ok(Some(response(headers, body)))
             }
             Given::Later(message) => {
@@ -394,25 +395,25 @@ impl ResponseFuture {
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        come: Option<Result<Arrival, Closed>>,
+        come: Option<Result<Incoming, Closed>>,
     ) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         let stream = self.state.stream().expect("the caller has matched");
-        let arrival = match come {
+        let incoming = match come {
             Some(come) => come,
-            None => ready!(stream.poll_arrival(cx)),
+            None => ready!(stream.poll_incoming(cx)),
         };
-        let arrival = match arrival {
-            Ok(arrival) => arrival,
+        let incoming = match incoming {
+            Ok(incoming) => incoming,
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
         };
-        let mut arrival = match (arrival, &self.state) {
-            (Arrival::Answer(answer), State::Await(..)) => {
+        let mut incoming = match (incoming, &self.state) {
+            (Incoming::Answer(answer), State::Await(..)) => {
                 return Poll::Ready(Ok(self.answered_whole(answer)?));
             }
-            (arrival, _) => arrival.into_part(),
+            (incoming, _) => incoming.into_part(),
         };
         if let State::Await(..) = &self.state {
-            let response = self.whole(&mut arrival)?;
+            let response = self.whole(&mut incoming)?;
             if response.is_some() || matches!(self.state, State::Translate(_)) {
                 return Poll::Ready(Ok(response));
             }
@@ -420,10 +421,10 @@ impl ResponseFuture {
         let (State::Send(call) | State::Receive(call)) = &self.state else {
             unreachable!("no other waits for a response, or is shared now")
         };
-        // An arrival is never empty.
-        let Some(incoming) = arrival.take_next() else { return Poll::Ready(Ok(None)) };
-        let response = match incoming {
-            Incoming::Headers(block) => {
+        // What came is never empty.
+        let Some(piece) = incoming.take_next() else { return Poll::Ready(Ok(None)) };
+        let response = match piece {
+            IncomingPiece::Headers(block) => {
                 let headers = response_headers(&block);
                 self.kept = None;
                 // A server that answers before it has read everything leaves the rest to be sent on.
@@ -432,22 +433,22 @@ impl ResponseFuture {
                     unreachable!("just set")
                 };
                 let deadline = std::mem::take(&mut self.deadline);
-                let body = ResponseBody::new(call, arrival, deadline, self.bypass.take());
+                let body = ResponseBody::new(call, incoming, deadline, self.out_of_band.take());
                 response(headers, body)
             }
-            Incoming::End(End::Trailers { code, block }) => {
+            IncomingPiece::End(End::Trailers { code, block }) => {
                 let mut headers = trailers(code, &block);
                 headers.entry(CONTENT_TYPE).or_insert(GRPC);
                 response(headers, ResponseBody::ended(call.clone()))
             }
-            Incoming::End(end) => {
+            IncomingPiece::End(end) => {
                 call.ended();
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 let status = call.end_status(end);
                 let (attachment, sender) = (call.attachment.clone(), self.sender.take());
                 self.sender = match self.kept.take().filter(|_| unseen) {
                     None => None,
-                    Some(Kept::Whole(emission, past)) => Some(RequestSender::whole(emission, past)),
+                    Some(Kept::Whole(outgoing, past)) => Some(RequestSender::whole(outgoing, past)),
                     Some(Kept::Sending) => sender.and_then(RequestSender::again),
                     Some(Kept::Sent(sender)) => sender.again(),
                     Some(Kept::Away(back)) => {
@@ -458,7 +459,7 @@ impl ResponseFuture {
                 self.state = State::Refused(attachment);
                 return Poll::Ready(Err(Failed { status, unseen }));
             }
-            Incoming::Chunk(_) => {
+            IncomingPiece::Chunk(_) => {
                 return Poll::Ready(Err(
                     status::of_content(Code::Internal, "a message before the headers").into()
                 ));

@@ -1,7 +1,7 @@
 //! Messages that are bytes already.
 
 use bytes::{Buf, BufMut, Bytes};
-use tollfree_pool::Rope;
+use tollfree_pool::SegmentedMessage;
 use tonic::Status;
 
 use crate::message::form::{Form, Ready};
@@ -42,7 +42,9 @@ impl Form<Bytes> for AsBytes {
     }
 
     #[cold]
-    fn read_rope(rope: Rope) -> Result<Bytes, Status> {
-        Ok(rope.into_only().unwrap_or_else(|mut rope| rope.copy_to_bytes(rope.remaining())))
+    fn read_segmented(segmented: SegmentedMessage) -> Result<Bytes, Status> {
+        Ok(segmented
+            .into_only()
+            .unwrap_or_else(|mut segmented| segmented.copy_to_bytes(segmented.remaining())))
     }
 }

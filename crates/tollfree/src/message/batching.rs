@@ -3,15 +3,15 @@
 //! Objects of a batch are copied once, behind each other. What is long, is to go by ref, or may not go at all goes by itself.
 
 use bytes::{BufMut, BytesMut};
-use tollfree_transport::{GRPC_PREFIX_LEN, OBJECT_PREFIX, Outgoing};
+use tollfree_transport::{GRPC_PREFIX_LEN, OBJECT_PREFIX, OutgoingMessage};
 
 use crate::message::aside::Worked;
-use crate::message::bypass::{Bypass, Takes};
 use crate::message::framing::Deframer;
+use crate::message::out_of_band::{OutOfBand, Takes};
 use crate::message::payloads::Sharing;
 use crate::message::translation::Translation;
 
-/// A row of this length is handed on.
+/// A row of this length is failed over.
 const ROW_LEN: usize = 32 * 1024;
 
 /// Objects of a batch that is being put together.
@@ -67,8 +67,8 @@ impl<'h> Row<'h> {
         may && reader.with_object(message, |object| self.append(object))
     }
 
-    fn into_outgoing(self) -> Option<Outgoing> {
-        Outgoing::objects(self.bytes.freeze())
+    fn into_outgoing(self) -> Option<OutgoingMessage> {
+        OutgoingMessage::objects(self.bytes.freeze())
     }
 }
 
@@ -76,31 +76,31 @@ impl<'h> Row<'h> {
 /// `number` is that of the next message; says how many were taken.
 pub(crate) fn next_batch(
     deframer: &mut Deframer,
-    bypass: Option<&Bypass>,
+    out_of_band: Option<&OutOfBand>,
     takes: Takes<'_>,
     sharing: &Sharing,
     number: u64,
     worked: &mut Worked,
-) -> Option<(Outgoing, usize)> {
+) -> Option<(OutgoingMessage, usize)> {
     let longest = sharing.batched_len_max();
-    let count_max = match (bypass, takes) {
+    let count_max = match (out_of_band, takes) {
         (None, _) => usize::MAX,
         // Each is made an object first.
         (_, Takes::ObjectsOf(_)) => 0,
-        (Some(bypass), _) => bypass.out_distance(number),
+        (Some(out_of_band), _) => out_of_band.out_distance(number),
     };
     if count_max > 0 {
         let batch = deframer.next_batch(longest, count_max)?;
         let count = batch.lens().count();
         return Some((batch, count));
     }
-    let (Some(bypass), false) = (bypass, matches!(takes, Takes::Bytes)) else { return None };
+    let (Some(out_of_band), false) = (out_of_band, matches!(takes, Takes::Bytes)) else { return None };
     let mut row = Row::new(sharing.batched_object_len_max(), worked);
     let mut count = 0;
     while !row.is_full() {
         let next = number + count as u64;
-        let taken = if bypass.out_distance(next) == 0 {
-            bypass.take_out_to(&mut row, next, deframer.empty_count(), takes)
+        let taken = if out_of_band.out_distance(next) == 0 {
+            out_of_band.take_out_to(&mut row, next, deframer.empty_count(), takes)
         } else if let Takes::ObjectsOf(reader) = takes {
             usize::from(deframer.front().is_some_and(|message| row.translate(message, reader)))
         } else {

@@ -1,5 +1,5 @@
 //! The codec of generated stubs where tonic's own layers carry their calls, for messages of any [`Form`], with a way beside
-//! tonic for large ones and objects ([`super::bypass`]).
+//! tonic for large ones and objects ([`super::out_of_band`]).
 
 use std::marker::PhantomData;
 
@@ -12,18 +12,18 @@ use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::message::as_bytes::AsBytes;
-use crate::message::bypass::{Bypass, OfServer, Past};
 use crate::message::compression::ACCEPT_ENCODING;
+use crate::message::deferred::{Deferred, Short};
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
 use crate::message::framing::PREFIX_LEN;
-use crate::message::lent::{Lent, Short};
+use crate::message::out_of_band::{OfServer, OutOfBand, Past};
 use crate::message::stream_body::{Speaker, stream_body};
 use crate::message::streaming::{Decode, Streaming};
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
-/// A buffer of this length is handed on: each message by itself, so that no more than one large one waits beside.
+/// A buffer of this length is failed over: each message by itself, so that no more than one large one waits beside.
 const EACH: usize = 1;
 
 /// How a generated client's messages are coded.
@@ -54,7 +54,7 @@ pub trait Coding<M1, M2> {
 /// What a codec is to know of its call.
 #[derive(Clone, Debug, Default)]
 pub struct OneCall {
-    pub(crate) bypass: Option<Bypass>,
+    pub(crate) out_of_band: Option<OutOfBand>,
     pub(crate) encoding_len_max: Option<usize>,
     pub(crate) decoding_len_max: Option<usize>,
     /// Messages are compressed on their way out, which only tonic can do.
@@ -69,7 +69,7 @@ pub struct Prost;
 #[derive(Debug)]
 pub struct Other<C>(pub C);
 
-/// Messages that are read and built in place: linear objects.
+/// Messages that are read and built in place: flat messages.
 #[derive(Debug)]
 pub struct Objects;
 
@@ -118,7 +118,7 @@ impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
     }
 }
 
-/// For generated servers: the codec for a call of messages in form `F`, which may have come with a bypass.
+/// For generated servers: the codec for a call of messages in form `F`, which may have come with an out-of-band queue.
 pub fn codec<F, M1, M2, B>(
     _: F,
     request: &mut http::Request<B>,
@@ -132,10 +132,10 @@ where
     M2: Send + Sync + 'static,
 {
     // Not to be found by anybody whom the application gives the extensions to.
-    let bypass = request.extensions_mut().remove().map(|OfServer(bypass)| bypass);
+    let out_of_band = request.extensions_mut().remove().map(|OfServer(out_of_band)| out_of_band);
     // tonic compresses for those alone who say that they accept it.
     let compresses = compresses && request.headers().contains_key(ACCEPT_ENCODING);
-    let call = OneCall { bypass, encoding_len_max, decoding_len_max, compresses };
+    let call = OneCall { out_of_band, encoding_len_max, decoding_len_max, compresses };
     FormCodec { call, messages: PhantomData }
 }
 
@@ -188,23 +188,23 @@ where
     type Decoder = FormDecoder<F, M2>;
 
     fn encoder(&mut self) -> FormEncoder<F, M1> {
-        let bypass = self.call.bypass.clone().filter(|_| !self.call.compresses);
-        FormEncoder { bypass, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
+        let out_of_band = self.call.out_of_band.clone().filter(|_| !self.call.compresses);
+        FormEncoder { out_of_band, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
     }
 
     fn decoder(&mut self) -> FormDecoder<F, M2> {
-        let bypass = self.call.bypass.clone();
-        if let Some(bypass) = &bypass {
-            bypass.take_back_up_to(self.call.decoding_len_max.unwrap_or(RECEIVED_LEN_MAX));
+        let out_of_band = self.call.out_of_band.clone();
+        if let Some(out_of_band) = &out_of_band {
+            out_of_band.take_back_up_to(self.call.decoding_len_max.unwrap_or(RECEIVED_LEN_MAX));
         }
-        FormDecoder { bypass, count: 0, messages: PhantomData }
+        FormDecoder { out_of_band, count: 0, messages: PhantomData }
     }
 }
 
 /// Encodes messages into tonic's buffer, or sends them past it.
 #[derive(Debug)]
 pub struct FormEncoder<F, M> {
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     len_max: Option<usize>,
     count: u64,
     messages: PhantomData<fn(F, M)>,
@@ -219,8 +219,8 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        match &self.bypass {
-            Some(bypass) if bypass.is_open() => BufferSettings::new(BUFFER_LEN, EACH),
+        match &self.out_of_band {
+            Some(out_of_band) if out_of_band.is_open() => BufferSettings::new(BUFFER_LEN, EACH),
             _ => BufferSettings::default(),
         }
     }
@@ -231,26 +231,29 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
     fn write(&mut self, mut message: M, write: impl FnOnce(F::Ready<'_>)) -> Result<Option<usize>, Status> {
         let number = self.count;
         self.count += 1;
-        if let Some(bypass) = self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())
+        if let Some(out_of_band) =
+            self.out_of_band.as_ref().filter(|out_of_band| F::OBJECTS && out_of_band.takes_objects())
             && let Some(short) = Short::<F, M>::of(&message, self.len_max)
         {
             let len = short.len();
-            bypass.put_out(number, short, len);
+            out_of_band.put_out(number, short, len);
             return Ok(Some(len));
         }
         let object = self.object_past(&mut message);
-        let past = match (&self.bypass, &object) {
-            (Some(bypass), Some(object)) => Some((bypass, object.len())),
-            _ => F::ready(&message, |ready| match &self.bypass {
-                Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
+        let past = match (&self.out_of_band, &object) {
+            (Some(out_of_band), Some(object)) => Some((out_of_band, object.len())),
+            _ => F::ready(&message, |ready| match &self.out_of_band {
+                Some(out_of_band) if out_of_band.takes(ready.encoded_len()) => {
+                    Ok(Some((out_of_band, ready.encoded_len())))
+                }
                 _ => {
                     write(ready);
                     Ok(None)
                 }
             })?,
         };
-        let Some((bypass, len)) = past else { return Ok(None) };
-        bypass.put_out(number, Lent::<F, M>::new(message, object, self.len_max), len);
+        let Some((out_of_band, len)) = past else { return Ok(None) };
+        out_of_band.put_out(number, Deferred::<F, M>::new(message, object, self.len_max), len);
         Ok(Some(len))
     }
 
@@ -285,7 +288,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
 
     /// The bytes of a message that goes past tonic as an object.
     fn object_past(&self, message: &mut M) -> Option<Encoded> {
-        self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())?;
+        self.out_of_band.as_ref().filter(|out_of_band| F::OBJECTS && out_of_band.takes_objects())?;
         let len_max = OBJECT_LEN_MAX.min(self.len_max.unwrap_or(usize::MAX));
         F::object(message).filter(|object| object.len() <= len_max)
     }
@@ -294,7 +297,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
 /// Decodes messages out of tonic's buffer, or those that came past it.
 #[derive(Debug)]
 pub struct FormDecoder<F, M> {
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     count: u64,
     messages: PhantomData<fn(F) -> M>,
 }
@@ -302,7 +305,7 @@ pub struct FormDecoder<F, M> {
 impl<F, M> Default for FormDecoder<F, M> {
     /// For messages all of which pass through tonic.
     fn default() -> FormDecoder<F, M> {
-        FormDecoder { bypass: None, count: 0, messages: PhantomData }
+        FormDecoder { out_of_band: None, count: 0, messages: PhantomData }
     }
 }
 
@@ -332,12 +335,12 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormDecoder<F, M> {
     fn take_past(&mut self) -> Option<Result<M, Status>> {
         let number = self.count;
         self.count += 1;
-        let bypass = self.bypass.as_ref()?;
-        Some(match bypass.take_back(number)? {
-            Past::Rope(rope) => F::read_rope(rope),
+        let out_of_band = self.out_of_band.as_ref()?;
+        Some(match out_of_band.take_back(number)? {
+            Past::SegmentedMessage(segmented) => F::read_segmented(segmented),
             Past::Object(object) => {
-                let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
-                F::keep_object(object, len_max, bypass.trust())
+                let len_max = out_of_band.back_limit().unwrap_or(RECEIVED_LEN_MAX);
+                F::keep_object(object, len_max, out_of_band.trust())
             }
         })
     }
@@ -365,10 +368,10 @@ mod tests {
     use super::*;
 
     fn body(
-        bypass: &Bypass,
+        out_of_band: &OutOfBand,
         count: usize,
     ) -> impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin {
-        let call = OneCall { bypass: Some(bypass.clone()), ..OneCall::default() };
+        let call = OneCall { out_of_band: Some(out_of_band.clone()), ..OneCall::default() };
         let mut codec: FormCodec<Prost, String, String> = Prost.codec(call);
         let messages = (0..count).map(|nth| Ok("x".repeat(if nth % 2 == 0 { 1000 } else { 10 })));
         Box::pin(EncodeBody::new_client(codec.encoder(), tokio_stream::iter(messages), None, None))
@@ -384,23 +387,23 @@ mod tests {
 
     #[test]
     fn large_messages_are_read_one_by_one_and_leave_an_empty_one_in_their_place() {
-        let bypass = Bypass::default();
-        bypass.take_from(1000);
-        let mut body = body(&bypass, 4);
+        let out_of_band = OutOfBand::default();
+        out_of_band.take_from(1000);
+        let mut body = body(&out_of_band, 4);
         assert_eq!(next(&mut body), Some(5));
-        assert!(bypass.take_out(2).is_none() && bypass.out_len() == 1003, "and no other was read");
+        assert!(out_of_band.take_out(2).is_none() && out_of_band.out_len() == 1003, "and no other was read");
         assert_eq!(
             [next(&mut body), next(&mut body), next(&mut body), next(&mut body)],
             [Some(5 + 12), Some(5), Some(5 + 12), None]
         );
-        assert!(bypass.take_out(2).is_some());
+        assert!(out_of_band.take_out(2).is_some());
     }
 
     #[test]
     fn nothing_goes_past_where_nobody_takes_it() {
-        let bypass = Bypass::default();
-        let mut body = body(&bypass, 3);
+        let out_of_band = OutOfBand::default();
+        let mut body = body(&out_of_band, 3);
         assert_eq!([next(&mut body), next(&mut body)], [Some(3 * 5 + 2 * 1003 + 12), None]);
-        assert_eq!(bypass.out_len(), 0);
+        assert_eq!(out_of_band.out_len(), 0);
     }
 }

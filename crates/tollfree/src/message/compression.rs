@@ -18,7 +18,7 @@ pub(crate) const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-acc
 /// By which a handler's side says that its answer is not to be compressed, whatever it does otherwise.
 pub(crate) const PLAIN: HeaderName = HeaderName::from_static("tollfree-plain");
 
-/// An encoding that both tonic and shepherds know.
+/// An encoding that both tonic and gateways know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Encoding {
@@ -91,7 +91,7 @@ impl Deflater {
 /// In which encodings a generated server takes messages, and sends them to those who accept that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encodings {
-    /// A bit for each, as it is told to shepherds.
+    /// A bit for each, as it is told to gateways.
     pub(crate) accepts: u8,
     pub(crate) sends: u8,
 }

@@ -4,14 +4,14 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
-use tollfree_pool::Rope;
+use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
-use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, join};
+use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, SingleFrame, join};
 use tonic::{Code, Status};
 
 use crate::message::form::{Form, Ready, unasked};
 use crate::message::payloads::Sharing;
-use crate::message::received::{self, Fetching, Mapped, rope_len_max};
+use crate::message::received::{self, Fetching, Mapped, segmented_len_max};
 use crate::metadata::{self};
 use crate::status::of_content;
 
@@ -53,10 +53,10 @@ pub(crate) fn check_len(len: usize, len_max: Option<usize>) -> Result<(), Status
 /// A message that was received, in as many pieces as it lies in.
 pub(crate) enum Received {
     /// Together with all else that a client says.
-    Request(Whole),
+    Request(SingleFrame),
     Whole(Bytes),
-    Rope(Rope),
-    /// A linear object, and the receiver's limit for messages.
+    SegmentedMessage(SegmentedMessage),
+    /// A flat message, and the receiver's limit for messages.
     Object(Bytes, usize),
 }
 
@@ -65,16 +65,16 @@ impl Received {
         match self {
             Received::Whole(bytes) | Received::Object(bytes, _) => bytes.len(),
             Received::Request(whole) => whole.message().len(),
-            Received::Rope(rope) => rope.remaining(),
+            Received::SegmentedMessage(segmented) => segmented.remaining(),
         }
     }
 
-    /// Whether it came as a linear object.
+    /// Whether it came as a flat message.
     pub(crate) fn is_object(&self) -> bool {
         match self {
             Received::Request(whole) => whole.is_object(),
             Received::Object(..) => true,
-            Received::Whole(_) | Received::Rope(_) => false,
+            Received::Whole(_) | Received::SegmentedMessage(_) => false,
         }
     }
 }
@@ -88,9 +88,9 @@ pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(
     trust: Option<Trust>,
 ) -> Result<M, Status> {
     match message {
-        Received::Request(whole) => decode_whole::<F, M>(&whole, trust),
+        Received::Request(whole) => decode_single_frame::<F, M>(&whole, trust),
         Received::Whole(bytes) => F::read(bytes),
-        Received::Rope(rope) => F::read_rope(rope),
+        Received::SegmentedMessage(segmented) => F::read_segmented(segmented),
         Received::Object(object, len_max) => F::keep_object(object, len_max, trust),
     }
 }
@@ -100,8 +100,8 @@ pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(
 /// # Errors
 /// As [`decode`].
 #[inline]
-pub(crate) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(
-    whole: &Whole,
+pub(crate) fn decode_single_frame<F: Form<M>, M: Send + Sync + 'static>(
+    whole: &SingleFrame,
     trust: Option<Trust>,
 ) -> Result<M, Status> {
     if whole.is_object() {
@@ -130,7 +130,7 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Takes messages of up to `len_max` bytes, and linear objects if it is to.
+    /// Takes messages of up to `len_max` bytes, and flat messages if it is to.
     pub(crate) fn new(len_max: Option<usize>, takes_objects: bool) -> Gather {
         let len_max = len_max.unwrap_or(RECEIVED_LEN_MAX);
         Gather {
@@ -151,7 +151,7 @@ impl Gather {
     /// # Errors
     /// The status that tonic's decoder gives for a message that is too long, or compressed without a word about how.
     pub(crate) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
-        let Chunk { mut bytes, first, last, batch_count, rope } = chunk;
+        let Chunk { mut bytes, first, last, batch_count, segmented } = chunk;
         if batch_count > 0 {
             return self.add_batch(bytes);
         }
@@ -162,8 +162,8 @@ impl Gather {
             }
             let limit = self.len_max;
             let what = if is_object { What::Object(limit) } else { What::Encoded };
-            let len_max = match &rope {
-                Some(_) => rope_len_max(what.len_max(limit)),
+            let len_max = match &segmented {
+                Some(_) => segmented_len_max(what.len_max(limit)),
                 None => what.len_max(limit),
             };
             if len > len_max {
@@ -173,7 +173,7 @@ impl Gather {
                 self.is_object = is_object;
             }
             if !self.complete {
-                self.claim = rope;
+                self.claim = segmented;
             }
             if !self.complete {
                 (self.pieces, self.len) = (bytes, len);
@@ -195,7 +195,7 @@ impl Gather {
         while let Some([_, len @ ..]) = messages.first_chunk::<PREFIX_LEN>() {
             // The session has looked whether they are whole.
             let bytes = messages.split_to(PREFIX_LEN + u32::from_be_bytes(*len) as usize);
-            self.add(Chunk { bytes, first: true, last: true, batch_count: 0, rope: None })?;
+            self.add(Chunk { bytes, first: true, last: true, batch_count: 0, segmented: None })?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Gather {
         };
         let what = if self.is_object { What::Object(self.len_max) } else { What::Encoded };
         Ok(Some(match received::map(sharing, bytes, claim, what.len_max(self.len_max))? {
-            Mapped::Here(rope) => Gathered::Here(what.of(rope)),
+            Mapped::Here(segmented) => Gathered::Here(what.of(segmented)),
             Mapped::Fetching(fetching) => Gathered::Fetching(fetching, what),
         }))
     }
@@ -244,13 +244,16 @@ fn prefix(bytes: &mut impl Buf) -> Result<(bool, usize), Status> {
 /// # Errors
 /// The status that tonic's decoder gives for a message that is too long.
 #[inline]
-pub(crate) fn check_received(whole: &Whole, len_max: Option<usize>) -> Result<Option<Received>, Status> {
+pub(crate) fn check_received(
+    whole: &SingleFrame,
+    len_max: Option<usize>,
+) -> Result<Option<Received>, Status> {
     let (len, limit) = (whole.message().len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
     if len > limit { long_received(whole, limit) } else { Ok(None) }
 }
 
 #[cold]
-fn long_received(whole: &Whole, limit: usize) -> Result<Option<Received>, Status> {
+fn long_received(whole: &SingleFrame, limit: usize) -> Result<Option<Received>, Status> {
     match whole.is_object() {
         true => Ok(Some(Received::Object(Bytes::copy_from_slice(whole.message()), limit))),
         false => Err(too_long(whole.message().len(), limit)),
@@ -268,7 +271,7 @@ pub(crate) enum Gathered {
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     Encoded,
-    /// A linear object, and the receiver's limit for messages.
+    /// A flat message, and the receiver's limit for messages.
     Object(usize),
 }
 
@@ -283,17 +286,17 @@ impl What {
     }
 
     /// The message whose bytes lie in a pool. An object in one piece stays there.
-    pub(crate) fn of(self, rope: Rope) -> Received {
+    pub(crate) fn of(self, segmented: SegmentedMessage) -> Received {
         match self {
-            What::Encoded => Received::Rope(rope),
-            What::Object(len_max) => Received::Object(in_one(rope), len_max),
+            What::Encoded => Received::SegmentedMessage(segmented),
+            What::Object(len_max) => Received::Object(in_one(segmented), len_max),
         }
     }
 }
 
-/// The bytes of a rope in one piece: where they lie, or a private copy.
-pub(crate) fn in_one(rope: Rope) -> Bytes {
-    rope.into_only().unwrap_or_else(|mut rope| rope.copy_to_bytes(rope.remaining()))
+/// The bytes of a segmented message in one piece: where they lie, or a private copy.
+pub(crate) fn in_one(segmented: SegmentedMessage) -> Bytes {
+    segmented.into_only().unwrap_or_else(|mut segmented| segmented.copy_to_bytes(segmented.remaining()))
 }
 
 pub(crate) fn too_long(len: usize, limit: usize) -> Status {
@@ -343,13 +346,13 @@ mod tests {
     use super::*;
 
     fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
-        Chunk { bytes: BytesMut::from(bytes), first, last, batch_count: 0, rope: None }
+        Chunk { bytes: BytesMut::from(bytes), first, last, batch_count: 0, segmented: None }
     }
 
     fn take(gather: &mut Gather) -> Option<Bytes> {
         match gather.take(&Sharing::default()).unwrap()? {
             Gathered::Here(Received::Whole(bytes)) => Some(bytes),
-            _ => panic!("no rope came"),
+            _ => panic!("no segmented message came"),
         }
     }
 
@@ -372,7 +375,7 @@ mod tests {
         let bytes = BytesMut::from(&b"\0\0\0\0\x02ab"[..]);
         let place = bytes[PREFIX_LEN..].as_ptr();
         let mut gather = Gather::new(Some(2), false);
-        gather.add(Chunk { bytes, first: true, last: true, batch_count: 0, rope: None }).unwrap();
+        gather.add(Chunk { bytes, first: true, last: true, batch_count: 0, segmented: None }).unwrap();
         assert_eq!(take(&mut gather).unwrap().as_ptr(), place);
     }
 

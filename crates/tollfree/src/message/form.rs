@@ -4,7 +4,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
-use tollfree_pool::Rope;
+use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
 use tollfree_transport::Encoded;
 use tonic::{Code, Status};
@@ -20,7 +20,7 @@ where
     /// A message that can be written.
     type Ready<'a>: Ready;
 
-    /// Whether messages of this form are linear objects, which may travel as they are.
+    /// Whether messages of this form are flat messages, which may travel as they are.
     const OBJECTS: bool = false;
 
     /// Takes a message out of its place, where messages of this form can be encoded range by range, each by itself.
@@ -84,7 +84,7 @@ where
     ///
     /// # Errors
     /// As [`Form::read`].
-    fn read_rope(rope: Rope) -> Result<M, Status>;
+    fn read_segmented(segmented: SegmentedMessage) -> Result<M, Status>;
 }
 
 /// A message whose length is known, as protobuf's bytes. It can be written several times.
@@ -136,10 +136,10 @@ impl<M: Message + Default + 'static> Form<M> for Prost {
     }
 
     #[cold]
-    fn read_rope(rope: Rope) -> Result<M, Status> {
-        match rope.into_only() {
+    fn read_segmented(segmented: SegmentedMessage) -> Result<M, Status> {
+        match segmented.into_only() {
             Ok(only) => M::decode(only),
-            Err(rope) => M::decode(rope),
+            Err(segmented) => M::decode(segmented),
         }
         .map_err(undecodable)
     }
@@ -189,7 +189,7 @@ where
 pub(crate) fn unasked() -> Status {
     of_content(
         Code::Internal,
-        "the message came as a linear object, and this end has not said that it takes those here: the peer is to send it \
+        "the message came as a flat message, and this end has not said that it takes those here: the peer is to send it \
          encoded",
     )
 }

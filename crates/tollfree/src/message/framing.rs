@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Frame;
-use tollfree_transport::Outgoing;
+use tollfree_transport::OutgoingMessage;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -41,8 +41,8 @@ impl Deframer {
     }
 
     /// The next whole messages together, where several short ones are at hand: up to `longest` bytes each, and at most `count_max`.
-    pub(crate) fn next_batch(&mut self, longest: usize, count_max: usize) -> Option<Outgoing> {
-        Outgoing::batch_off(&mut self.chunk, longest, count_max)
+    pub(crate) fn next_batch(&mut self, longest: usize, count_max: usize) -> Option<OutgoingMessage> {
+        OutgoingMessage::batch_off(&mut self.chunk, longest, count_max)
     }
 
     /// The next whole message without its prefix, if it is not compressed.
@@ -70,7 +70,7 @@ impl Deframer {
     }
 
     /// The next whole message.
-    pub(crate) fn next(&mut self) -> Option<Outgoing> {
+    pub(crate) fn next(&mut self) -> Option<OutgoingMessage> {
         if !self.has_whole() {
             return None;
         }
@@ -78,7 +78,7 @@ impl Deframer {
         let mut message = self.chunk.split_to(len);
         let compressed = message[0] != 0;
         message.advance(PREFIX_LEN);
-        Some(Outgoing::new(message, compressed))
+        Some(OutgoingMessage::new(message, compressed))
     }
 
     /// Whether [`next`](Deframer::next) has one to give. If not, the next chunk may be pushed.

@@ -1,9 +1,9 @@
-//! What a shepherd holds of others, counted by who runs it.
+//! What a gateway holds of others, counted by who runs it.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Counts what others make a shepherd hold: of a worker, tables as they came and as they are made ready, and methods that take objects; of a
+/// Counts what others make a gateway hold: of a backend connection, tables as they came and as they are made ready, and methods that take objects; of a
 /// call, objects of its answer that are put together, or wait to be verified.
 pub trait Holdings: Send + Sync {
     /// `bytes` more are to be held. Asked before they are.

@@ -1,11 +1,11 @@
-//! Messages as linear objects: taken over as they are where they came so, else decoded from protobuf's bytes straight into an
+//! Messages as flat messages: taken over as they are where they came so, else decoded from protobuf's bytes straight into an
 //! object, and encoded from it, by the table.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
 
 use bytes::{Buf, BufMut, Bytes};
-use tollfree_pool::Rope;
+use tollfree_pool::SegmentedMessage;
 use tollfree_processor::typed::{Compiled, Message, Owned};
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot, Trust};
 use tollfree_transport::Encoded;
@@ -124,9 +124,9 @@ impl<M: Message> Form<Owned<M>> for Objects {
     }
 
     #[cold]
-    fn read_rope(rope: Rope) -> Result<Owned<M>, Status> {
+    fn read_segmented(segmented: SegmentedMessage) -> Result<Owned<M>, Status> {
         // Other members can write to the pool, and an object's strings are checked once: they are to stay what they are.
-        staged(rope)
+        staged(segmented)
     }
 }
 
@@ -178,10 +178,9 @@ fn undecodable(error: DecodeError) -> Status {
 fn unsound(error: OwnError) -> Status {
     match error {
         OwnError::Exhausted { .. } => of_content(Code::ResourceExhausted, error.to_string()),
-        error => of_content(
-            Code::Internal,
-            format!("the message came as a linear object that is refused: {error}"),
-        ),
+        error => {
+            of_content(Code::Internal, format!("the message came as a flat message that is refused: {error}"))
+        }
     }
 }
 
@@ -190,7 +189,7 @@ fn behind(len: usize, whole: usize) -> Status {
     of_content(
         Code::Internal,
         format!(
-            "the message came as a linear object of {len} bytes, with {} bytes behind it",
+            "the message came as a flat message of {len} bytes, with {} bytes behind it",
             whole.saturating_sub(len)
         ),
     )

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_COUNT_MAX};
+use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_COUNT_MAX};
 use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
-use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream, Unencoded};
+use tollfree_transport::{
+    Attachment, DeferredEncoding, Encoded, Keep, OutgoingMessage, Parts, PeerPool, Stream,
+};
 use tonic::Status;
 
 use crate::message::encoding::{check_len, encode};
@@ -23,8 +25,8 @@ pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
 /// each message at either end whichever way it goes, so a ref saves less than at level 2, and pays later.
 pub const REF_THRESHOLD_ENCODED_DEFAULT: usize = 64 * 1024;
 /// Messages from this length on are encoded into shared memory, in bytes; shorter ones into a buffer that is copied there.
-const LENT_LEN_MIN: usize = 32 * 1024;
-/// From this length on, in bytes, objects of a shepherd's go by ref to a worker that reads them where they lie.
+const DEFERRED_LEN_MIN: usize = 32 * 1024;
+/// From this length on, in bytes, objects of a gateway's go by ref to a backend connection that reads them where they lie.
 const PLACED_LEN_MIN: usize = 8 * 1024;
 
 /// What happens to a payload that should go by ref when the pool has no room for it.
@@ -94,7 +96,7 @@ pub struct PayloadCounts {
     /// out of it. A message that is encoded into shared memory counts once, whatever of it had to be encoded elsewhere after all. Not
     /// what tonic copies (level 1) or HTTP/2's libraries, nor fields that are decoded into a `Vec` or `String` of their own.
     pub copied_bytes: u64,
-    /// Messages sent as linear objects, of any length, with nothing encoded.
+    /// Messages sent as flat messages, of any length, with nothing encoded.
     pub sent_objects: u64,
     /// Messages that came so.
     pub received_objects: u64,
@@ -161,7 +163,7 @@ impl Payloads {
         add(&self.counters.other_schema, 1);
     }
 
-    /// A message came as a linear object.
+    /// A message came as a flat message.
     pub(crate) fn received_object(&self) {
         add(&self.counters.received_objects, 1);
     }
@@ -190,9 +192,9 @@ pub(crate) struct Sharing {
     threshold_encoded: usize,
     pub(crate) when_full: WhenPoolFull,
     pub(crate) payloads: Payloads,
-    /// A shepherd's, of one worker: the pool in which its objects are placed, once the worker is a member of it.
+    /// A gateway's, of one backend connection: the pool in which its objects are placed, once the backend connection is a member of it.
     pub(crate) places_in: Arc<OnceLock<Pool>>,
-    /// A worker's, of one session: the pool in which its shepherd places objects, once this process is a member. It sends nothing from
+    /// A backend connection's, of one session: the pool in which its gateway places objects, once this process is a member. It sends nothing from
     /// there.
     pub(crate) reads_in: Arc<OnceLock<Pool>>,
 }
@@ -211,9 +213,9 @@ impl Default for Sharing {
     }
 }
 
-/// Where ropes go: knows how many the peer has not taken yet.
+/// Where segmented messages go: knows how many the peer has not taken yet.
 pub trait Outlet {
-    fn ropes_in_flight(&self) -> usize;
+    fn segmented_messages_in_flight(&self) -> usize;
     /// Whether the peer has taken some meanwhile.
     fn look_for_taken(&self) -> bool;
     /// The peer's process.
@@ -221,8 +223,8 @@ pub trait Outlet {
 }
 
 impl Outlet for Attachment {
-    fn ropes_in_flight(&self) -> usize {
-        Attachment::ropes_in_flight(self)
+    fn segmented_messages_in_flight(&self) -> usize {
+        Attachment::segmented_messages_in_flight(self)
     }
 
     fn look_for_taken(&self) -> bool {
@@ -235,8 +237,8 @@ impl Outlet for Attachment {
 }
 
 impl Outlet for Stream {
-    fn ropes_in_flight(&self) -> usize {
-        Stream::ropes_in_flight(self)
+    fn segmented_messages_in_flight(&self) -> usize {
+        Stream::segmented_messages_in_flight(self)
     }
 
     fn look_for_taken(&self) -> bool {
@@ -276,7 +278,7 @@ impl Sharing {
         BATCHED_LEN_MAX.min(self.threshold.saturating_sub(1))
     }
 
-    /// The longest object that goes in a batch with others: longer ones may be placed in a worker's pool.
+    /// The longest object that goes in a batch with others: longer ones may be placed in a backend connection's pool.
     pub(crate) fn batched_object_len_max(&self) -> usize {
         let is_placed = self.places_in.get().is_some();
         self.batched_len_max().min(if is_placed { PLACED_LEN_MIN - 1 } else { usize::MAX })
@@ -304,13 +306,13 @@ impl Sharing {
         }
     }
 
-    /// The pool, if messages to that peer may be ropes now.
+    /// The pool, if messages to that peer may be segmented messages now.
     fn pool_for(&self, peer: PeerPool, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
         self.may_send_from(pool, outlet).then_some(pool)
     }
 
-    /// The pool in which an object of this length is placed for the worker at the other end.
+    /// The pool in which an object of this length is placed for the backend connection at the other end.
     fn place_for(&self, len: usize, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.places_in.get().filter(|_| len >= PLACED_LEN_MIN)?;
         let may = self.may_send_from(pool, outlet);
@@ -323,7 +325,7 @@ impl Sharing {
     fn may_send_from(&self, pool: &Pool, outlet: &(impl Outlet + ?Sized)) -> bool {
         // A peer that never takes what it gets must not make this side keep ever more, and one that never lets go of what it
         // has taken must leave some for others.
-        let may = outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken();
+        let may = outlet.segmented_messages_in_flight() < SEGMENTED_COUNT_MAX || outlet.look_for_taken();
         may && pool.may_share_with(outlet.process()).is_ok()
     }
 
@@ -338,7 +340,7 @@ impl Sharing {
         len_max: Option<usize>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
-    ) -> Result<Option<Outgoing>, Status> {
+    ) -> Result<Option<OutgoingMessage>, Status> {
         let len = object.len();
         if len > OBJECT_LEN_MAX.min(len_max.unwrap_or(usize::MAX)) {
             return Ok(None);
@@ -349,14 +351,17 @@ impl Sharing {
             let pool = place.or_else(|| self.pool_for(peer, outlet));
             if let Some(composed) = self.whole(&object, pool, outlet)? {
                 self.payloads.sent_by_ref(&composed);
-                return Ok(Some(Outgoing::object_rope(composed.bytes, Keep::new(Kept(composed.refs)))));
+                return Ok(Some(OutgoingMessage::object_segmented(
+                    composed.bytes,
+                    Keep::new(Kept(composed.refs)),
+                )));
             }
             self.payloads.sent_inline(len, len);
         }
-        Ok(Some(Outgoing::object(object)))
+        Ok(Some(OutgoingMessage::object(object)))
     }
 
-    /// Encodes a message of level 2: its large fields go by ref, and long runs of others. One that doesn't, and that is `lent` to the
+    /// Encodes a message of level 2: its large fields go by ref, and long runs of others. One that doesn't, and that is `deferred` to the
     /// session, is encoded when it is sent.
     ///
     /// # Errors
@@ -368,14 +373,14 @@ impl Sharing {
         len_max: Option<usize>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
-        lent: Option<Arc<dyn Unencoded>>,
-    ) -> Result<Outgoing, Status> {
+        deferred: Option<Arc<dyn DeferredEncoding>>,
+    ) -> Result<OutgoingMessage, Status> {
         let len = message.encoded_len();
         check_len(len, len_max)?;
         if !self.is_large(len) {
-            return Ok(Outgoing::plain(encode(message, len)));
+            return Ok(OutgoingMessage::plain(encode(message, len)));
         }
-        self.encode_large(message, len, self.pool_for(peer, outlet), outlet, lent)
+        self.encode_large(message, len, self.pool_for(peer, outlet), outlet, deferred)
     }
 
     /// Encodes a message of level 2, unless it is large.
@@ -400,17 +405,17 @@ impl Sharing {
         len: usize,
         pool: Option<&Pool>,
         outlet: &(impl Outlet + ?Sized),
-        lent: Option<Arc<dyn Unencoded>>,
-    ) -> Result<Outgoing, Status> {
+        deferred: Option<Arc<dyn DeferredEncoding>>,
+    ) -> Result<OutgoingMessage, Status> {
         let Some(pool) = pool else {
-            if let Some(lent) = lent.filter(|_| len >= LENT_LEN_MIN) {
+            if let Some(deferred) = deferred.filter(|_| len >= DEFERRED_LEN_MIN) {
                 // Straight into shared memory.
                 self.payloads.sent_inline(len, len);
-                return Ok(Outgoing::unencoded(lent, len));
+                return Ok(OutgoingMessage::deferred(deferred, len));
             }
             // Into the encoded message, and from there into shared memory.
             self.payloads.sent_inline(len, 2 * len);
-            return Ok(Outgoing::plain(encode(message, len)));
+            return Ok(OutgoingMessage::plain(encode(message, len)));
         };
         let compose = || {
             let mut composer = pool.compose(len, self.threshold);
@@ -427,7 +432,7 @@ impl Sharing {
             // A child of `fork` is no member.
             Err(_) => {
                 self.payloads.sent_inline(len, 2 * len);
-                Ok(Outgoing::plain(encode(message, len)))
+                Ok(OutgoingMessage::plain(encode(message, len)))
             }
         }
     }
@@ -439,12 +444,12 @@ impl Sharing {
     #[inline]
     pub(crate) fn wrap(
         &self,
-        message: &mut Option<Outgoing>,
+        message: &mut Option<OutgoingMessage>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
     ) -> Result<(), Status> {
         match message {
-            Some(whole) if self.is_large(whole.len()) && !whole.is_begun() && !whole.is_rope() => {
+            Some(whole) if self.is_large(whole.len()) && !whole.is_begun() && !whole.is_segmented() => {
                 let is_worth_it = whole.len() >= self.threshold_encoded;
                 let pool = self.pool_for(peer, outlet).filter(|_| is_worth_it);
                 if let Some(wrapped) = self.wrap_large(&whole.to_bytes(), whole.compressed, pool, outlet)? {
@@ -463,7 +468,7 @@ impl Sharing {
         compressed: bool,
         pool: Option<&Pool>,
         outlet: &(impl Outlet + ?Sized),
-    ) -> Result<Option<Outgoing>, Status> {
+    ) -> Result<Option<OutgoingMessage>, Status> {
         match self.whole(data, pool, outlet)? {
             Some(composed) => self.outgoing(composed, compressed).map(Some),
             None => {
@@ -503,16 +508,16 @@ impl Sharing {
         if refused { Err(status::pool_full(shortage)) } else { Ok(()) }
     }
 
-    fn outgoing(&self, composed: Composed, compressed: bool) -> Result<Outgoing, Status> {
+    fn outgoing(&self, composed: Composed, compressed: bool) -> Result<OutgoingMessage, Status> {
         if let Some(shortage) = &composed.shortage {
             self.note(shortage)?;
         }
         if composed.refs.is_empty() {
             self.payloads.sent_inline(composed.bytes.len(), composed.copied + composed.bytes.len());
-            return Ok(Outgoing::new(composed.bytes, compressed));
+            return Ok(OutgoingMessage::new(composed.bytes, compressed));
         }
         self.payloads.sent_by_ref(&composed);
-        Ok(Outgoing::rope(composed.bytes, compressed, Keep::new(Kept(composed.refs))))
+        Ok(OutgoingMessage::segmented(composed.bytes, compressed, Keep::new(Kept(composed.refs))))
     }
 }
 

@@ -34,10 +34,10 @@ impl Memory for InPool {
 ///
 /// ```
 /// # use tollfree::pool::Pool;
-/// # use tollfree_processor::{Arena, DraftError};
+/// # use tollfree_processor::{Arena, BuildError};
 /// # fn answer(pool: &Pool) -> Result<(), Box<dyn std::error::Error>> {
 /// let arena: Arena<'static> = tollfree::arena_in_pool(pool, 256 * 1024)?;
-/// // let mut reply = Draft::<Report>::new(arena)?;
+/// // let mut reply = Builder::<Report>::new(arena)?;
 /// # Ok(())
 /// # }
 /// ```

@@ -1,4 +1,4 @@
-//! Received messages, put together again where they are ropes.
+//! Received messages, put together again where they are segmented messages.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -9,49 +9,49 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
-use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_REF_COUNT_MAX};
-use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
-use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
+use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_REF_COUNT_MAX};
+use tollfree_layout::segmented::{SEGMENT_ENTRY_LEN, SEGMENTED_HEAD_LEN};
+use tollfree_pool::{Patience, Plan, Pool, RefError, SegmentedMessage};
 use tollfree_transport::{
-    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, OBJECT_PREFIX, Part, Stream, join,
+    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, IncomingPiece, OBJECT_PREFIX, Part, Stream, join,
 };
 use tonic::{Code, Status};
 
 use crate::message::aside::{Aside, Worked};
-use crate::message::bypass::{Bypass, Past};
+use crate::message::conversions::Conversion;
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
-use crate::message::fates::Fate;
 use crate::message::form::unasked;
 use crate::message::holdings::Held;
+use crate::message::out_of_band::{OutOfBand, Past};
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status::{self, of_content};
 
-/// Longest rope, as it travels, of a message of `len` bytes.
-pub(crate) fn rope_len_max(len: usize) -> usize {
-    len.saturating_add(ROPE_HEAD_LEN + ROPE_REF_COUNT_MAX * ROPE_ENTRY_LEN)
+/// Longest segmented message, as it travels, of a message of `len` bytes.
+pub(crate) fn segmented_len_max(len: usize) -> usize {
+    len.saturating_add(SEGMENTED_HEAD_LEN + SEGMENTED_REF_COUNT_MAX * SEGMENT_ENTRY_LEN)
 }
 
-/// A rope whose extents are on their way here.
-pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Rope, Status>> + Send>>;
+/// A segmented message whose extents are on their way here.
+pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<SegmentedMessage, Status>> + Send>>;
 
 /// How long an extent may be on its way here, in turns of which those that came late count little, before the bytes are asked
 /// for instead: a third party that doesn't answer costs a call no more than that, and those after it nothing until it answers.
 const FETCH_PATIENCE: Duration = Duration::from_millis(20);
 
-/// A rope that came, with hold taken of its refs, or about to be.
+/// A segmented message that came, with hold taken of its refs, or about to be.
 pub(crate) enum Mapped {
-    Here(Rope),
+    Here(SegmentedMessage),
     Fetching(Fetching),
 }
 
-/// Takes hold of a rope's refs, for a reader of messages of at most `limit` bytes. The sender is told as soon as that is done,
+/// Takes hold of a segmented message's refs, for a reader of messages of at most `limit` bytes. The sender is told as soon as that is done,
 /// or can't be; what can't be mapped here it is asked for.
 ///
 /// # Errors
-/// The status for a message that is too long, that is no rope, or that has refs that can't be had.
+/// The status for a message that is too long, that is no segmented message, or that has refs that can't be had.
 pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -> Result<Mapped, Status> {
     let copied = bytes.len();
-    let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
+    let plan = Plan::parse(bytes).map_err(|error| status::segmented(&error))?;
     let Some(pool) = sharing.reads_in.get().or(sharing.pool.as_ref()) else {
         return Err(of_content(Code::Internal, "a message with refs came, and there is no pool here"));
     };
@@ -59,10 +59,10 @@ pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -
         return Err(too_long(plan.len(), limit));
     }
     match plan.try_map(pool) {
-        Ok(rope) => {
+        Ok(segmented) => {
             drop(claim);
             sharing.payloads.received_by_ref(plan.ref_bytes(), copied);
-            Ok(Mapped::Here(rope))
+            Ok(Mapped::Here(segmented))
         }
         Err(error) if is_to_be_asked_for(&error) => {
             let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
@@ -96,7 +96,7 @@ async fn fetch(
     pool: Pool,
     payloads: Payloads,
     claim: Claim,
-) -> Result<Rope, Status> {
+) -> Result<SegmentedMessage, Status> {
     // An owner that was stopped doesn't answer. One wait is enough until it does.
     let mut patience = Patience::new(if plan.is_waited_for(&pool) { Duration::ZERO } else { FETCH_PATIENCE });
     let fetched = {
@@ -111,10 +111,10 @@ async fn fetch(
         }
     };
     match fetched {
-        Ok(rope) => {
+        Ok(segmented) => {
             drop(claim);
             payloads.received_by_ref(plan.ref_bytes(), copied);
-            Ok(rope)
+            Ok(segmented)
         }
         Err(error) if is_to_be_asked_for(&error) => {
             let filled = ask(&plan, &claim).await.ok_or_else(|| refused(&error, &claim, &payloads))?;
@@ -125,8 +125,8 @@ async fn fetch(
     }
 }
 
-/// Asks the sender of a rope for the bytes of its refs. `None`: it doesn't give them, or is gone.
-async fn ask(plan: &Plan, claim: &Claim) -> Option<Rope> {
+/// Asks the sender of a segmented message for the bytes of its refs. `None`: it doesn't give them, or is gone.
+async fn ask(plan: &Plan, claim: &Claim) -> Option<SegmentedMessage> {
     claim.want_bytes(u32::try_from(plan.ref_bytes()).ok()?);
     let bytes = poll_fn(|cx| claim.poll_bytes(cx)).await.ok()??;
     plan.fill(bytes)
@@ -167,38 +167,38 @@ pub(crate) type Later = Aside<(Result<Bytes, Status>, Held)>;
 /// # Errors
 /// INTERNAL for an object that the body's reader has not asked for, or that is not sound; RESOURCE_EXHAUSTED where there is no room for it.
 pub(crate) fn past(
-    bypass: Option<&Bypass>,
+    out_of_band: Option<&OutOfBand>,
     number: u64,
     data: Bytes,
     sharing: &Sharing,
 ) -> Result<Given, Status> {
     if !is_object(&data) {
-        count_bytes(bypass, &data);
+        count_bytes(out_of_band, &data);
         return Ok(Given::Now(data));
     }
     // Its bytes are no message to whoever reads the body.
-    let bypass = bypass.filter(|bypass| bypass.is_for_objects()).ok_or_else(unasked)?;
-    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut Worked::default())
+    let out_of_band = out_of_band.filter(|out_of_band| out_of_band.is_for_objects()).ok_or_else(unasked)?;
+    give_object(out_of_band, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut Worked::default())
 }
 
 /// Counts a message that came as bytes where an object would have been encoded.
-fn count_bytes(bypass: Option<&Bypass>, data: &[u8]) {
-    if let Some(translation) = bypass.and_then(Bypass::translation).filter(|_| !data.is_empty()) {
-        translation.count(Fate::Bytes);
+fn count_bytes(out_of_band: Option<&OutOfBand>, data: &[u8]) {
+    if let Some(translation) = out_of_band.and_then(OutOfBand::translation).filter(|_| !data.is_empty()) {
+        translation.count(Conversion::Bytes);
     }
 }
 
 /// The same of a batch.
-fn count_batch(bypass: Option<&Bypass>, count: u32) {
-    if let Some(translation) = bypass.and_then(Bypass::translation) {
-        (0..count).for_each(|_| translation.count(Fate::Bytes));
+fn count_batch(out_of_band: Option<&OutOfBand>, count: u32) {
+    if let Some(translation) = out_of_band.and_then(OutOfBand::translation) {
+        (0..count).for_each(|_| translation.count(Conversion::Bytes));
     }
 }
 
 /// What the reader of a body gets of an object, which may be counted already: an empty message, as it takes the object past the body; or
 /// its encoding. `worked`: what was verified on this thread since the reader has waited.
 fn give_object(
-    bypass: &Bypass,
+    out_of_band: &OutOfBand,
     number: u64,
     object: Bytes,
     sharing: &Sharing,
@@ -206,35 +206,35 @@ fn give_object(
     worked: &mut Worked,
 ) -> Result<Given, Status> {
     sharing.payloads.received_object();
-    if let Some(turns) = bypass.turns_of(object.len())
+    if let Some(turns) = out_of_band.turns_of(object.len())
         && worked.is_too_much(object.len())
     {
-        let held = held.map_or_else(|| bypass.count(object.len()), Ok)?;
-        let bypass = bypass.clone();
-        let give = move || (bypass.give_object(number, object).map(given), held);
+        let held = held.map_or_else(|| out_of_band.count(object.len()), Ok)?;
+        let out_of_band = out_of_band.clone();
+        let give = move || (out_of_band.give_object(number, object).map(given), held);
         return Ok(Given::Later(turns.begin(give)));
     }
-    bypass.give_object(number, object).map(|encoded| Given::Now(given(encoded)))
+    out_of_band.give_object(number, object).map(|encoded| Given::Now(given(encoded)))
 }
 
 fn given(encoded: Option<Bytes>) -> Bytes {
     encoded.unwrap_or(EMPTY)
 }
 
-/// Whether a message that begins so is a linear object.
+/// Whether a message that begins so is a flat message.
 fn is_object(data: &[u8]) -> bool {
     data.len() >= GRPC_PREFIX_LEN && data[0] == OBJECT_PREFIX
 }
 
-/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for, or past the body, as objects
+/// Reads a call for an HTTP body: chunks as they come, segmented messages as the bytes that they stand for, or past the body, as objects
 /// always go.
 #[derive(Default)]
 pub(crate) struct Inflow {
     state: State,
     /// Came together with what was read last.
     rest: Option<Part>,
-    /// Where ropes go, once the reader's end says that it takes them.
-    bypass: Option<Bypass>,
+    /// Where segmented messages go, once the reader's end says that it takes them.
+    out_of_band: Option<OutOfBand>,
     /// Messages begun.
     count: u64,
     /// Bytes of objects that were verified here since more was waited for.
@@ -247,10 +247,10 @@ pub(crate) struct Inflow {
 
 #[derive(Default)]
 enum State {
-    /// Between messages, or in one that is no rope.
+    /// Between messages, or in one that is no segmented message.
     #[default]
     Plain,
-    /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
+    /// In the middle of a segmented message. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
     /// In the middle of an object.
     Joining(Joining),
@@ -262,13 +262,13 @@ enum State {
     Giving(VecDeque<Bytes>),
 }
 
-/// Where a rope's message goes.
+/// Where a segmented message's message goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Body,
     /// Past the body, whose reader is told nothing of it.
     Past,
-    /// The same of a linear object.
+    /// The same of a flat message.
     PastAsObject,
 }
 
@@ -286,7 +286,7 @@ struct Joining {
 struct Gathering {
     claim: Claim,
     compressed: u8,
-    /// Bytes that the rope says it has as it travels.
+    /// Bytes that the segmented message says it has as it travels.
     len: usize,
     pieces: BytesMut,
     told: bool,
@@ -294,11 +294,11 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// The prefix of the message that the rope stands for, once enough of it is there; `Err` for a rope much longer than that.
+    /// The prefix of the message that the segmented message stands for, once enough of it is there; `Err` for a segmented message much longer than that.
     fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
         let is_due = !self.told && self.to == To::Body;
         let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
-        if self.len > rope_len_max(len) {
+        if self.len > segmented_len_max(len) {
             return Err(of_content(
                 Code::Internal,
                 "protocol error: a message with refs is longer than without",
@@ -314,24 +314,24 @@ impl Gathering {
 
 impl Inflow {
     /// Begins with what has come already.
-    pub(crate) fn after(rest: Option<Part>, bypass: Option<Bypass>) -> Inflow {
-        Inflow { rest, bypass, ..Inflow::default() }
+    pub(crate) fn after(rest: Option<Part>, out_of_band: Option<OutOfBand>) -> Inflow {
+        Inflow { rest, out_of_band, ..Inflow::default() }
     }
 
-    /// A rope as its reader gets it: past the body, or in pieces.
+    /// A segmented message as its reader gets it: past the body, or in pieces.
     ///
     /// # Errors
     /// The status for an object that is refused.
-    fn give(&mut self, rope: Rope, to: To, sharing: &Sharing) -> Result<(), Status> {
-        let (len, number) = (rope.remaining(), self.count - 1);
-        let pieces = match (&self.bypass, to) {
-            (None, _) | (_, To::Body) => rope.into_segments().collect(),
-            (Some(bypass), To::Past) => {
-                bypass.put_back(number, len, Past::Rope(rope));
+    fn give(&mut self, segmented: SegmentedMessage, to: To, sharing: &Sharing) -> Result<(), Status> {
+        let (len, number) = (segmented.remaining(), self.count - 1);
+        let pieces = match (&self.out_of_band, to) {
+            (None, _) | (_, To::Body) => segmented.into_segments().collect(),
+            (Some(out_of_band), To::Past) => {
+                out_of_band.put_back(number, len, Past::SegmentedMessage(segmented));
                 [EMPTY].into()
             }
-            (Some(bypass), To::PastAsObject) => {
-                match give_object(bypass, number, in_one(rope), sharing, None, &mut self.worked)? {
+            (Some(out_of_band), To::PastAsObject) => {
+                match give_object(out_of_band, number, in_one(segmented), sharing, None, &mut self.worked)? {
                     Given::Now(data) => [data].into(),
                     Given::Later(later) => {
                         self.state = State::Waiting(later);
@@ -350,7 +350,7 @@ impl Inflow {
         cx: &mut Context<'_>,
         stream: &Stream,
         waits: bool,
-    ) -> Poll<Result<Incoming, Closed>> {
+    ) -> Poll<Result<IncomingPiece, Closed>> {
         loop {
             if let Some(rest) = &mut self.rest {
                 match rest.take_next() {
@@ -358,15 +358,15 @@ impl Inflow {
                     None => self.rest = None,
                 }
             }
-            let arrival = match waits {
-                true => stream.poll_arrival(cx)?,
-                false => stream.try_arrival()?.map_or(Poll::Pending, Poll::Ready),
+            let incoming = match waits {
+                true => stream.poll_incoming(cx)?,
+                false => stream.try_incoming()?.map_or(Poll::Pending, Poll::Ready),
             };
-            let Poll::Ready(arrival) = arrival else {
+            let Poll::Ready(incoming) = incoming else {
                 self.worked.waits();
                 return Poll::Pending;
             };
-            self.rest = Some(arrival.into_part());
+            self.rest = Some(incoming.into_part());
         }
     }
 
@@ -395,8 +395,8 @@ impl Inflow {
                 State::Fetching(fetching, to) => {
                     let to = *to;
                     match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => {
-                            if let Err(failure) = self.give(rope, to, sharing) {
+                        Ok(segmented) => {
+                            if let Err(failure) = self.give(segmented, to, sharing) {
                                 return Poll::Ready(Ok(Step::Failed(failure)));
                             }
                         }
@@ -415,9 +415,9 @@ impl Inflow {
                 },
                 State::Plain | State::Gathering(_) | State::Joining(_) => {
                     match ready!(self.poll_incoming(cx, stream, waits))? {
-                        Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
-                        Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
-                        Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
+                        IncomingPiece::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
+                        IncomingPiece::End(end) => return Poll::Ready(Ok(Step::End(end))),
+                        IncomingPiece::Chunk(chunk) => match self.add(chunk, sharing) {
                             Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
                             Ok(None) => {}
                             Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
@@ -429,13 +429,13 @@ impl Inflow {
     }
 
     /// Where objects go, once the reader's end says that it takes them.
-    pub(crate) fn bypass(&self) -> Option<&Bypass> {
-        self.bypass.as_ref()
+    pub(crate) fn out_of_band(&self) -> Option<&OutOfBand> {
+        self.out_of_band.as_ref()
     }
 
     /// The reader's limit, where it takes objects.
     fn objects_limit(&self) -> Option<usize> {
-        self.bypass.as_ref().filter(|bypass| bypass.is_for_objects())?.back_limit()
+        self.out_of_band.as_ref().filter(|out_of_band| out_of_band.is_for_objects())?.back_limit()
     }
 
     /// Takes the next chunk of an object for a reader of messages of at most `limit` bytes: what that is given, once all is here.
@@ -446,7 +446,7 @@ impl Inflow {
         sharing: &Sharing,
         limit: usize,
     ) -> Result<Option<Bytes>, Status> {
-        let bypass = self.bypass.as_ref().ok_or_else(unasked)?;
+        let out_of_band = self.out_of_band.as_ref().ok_or_else(unasked)?;
         let (data, held) = match std::mem::take(&mut self.state) {
             State::Joining(mut joining) => {
                 // More than a word stands behind the length by now, and it is within the limit.
@@ -466,7 +466,7 @@ impl Inflow {
                     return Err(too_long(len, limit));
                 }
                 if !last {
-                    let (len, held) = (len + GRPC_PREFIX_LEN, bypass.count(len)?);
+                    let (len, held) = (len + GRPC_PREFIX_LEN, out_of_band.count(len)?);
                     self.state = State::Joining(Joining { pieces: bytes, len, copied: 0, held });
                     return Ok(None);
                 }
@@ -484,8 +484,8 @@ impl Inflow {
         sharing: &Sharing,
         held: Option<Held>,
     ) -> Result<Option<Bytes>, Status> {
-        let bypass = self.bypass.as_ref().ok_or_else(unasked)?;
-        Ok(match give_object(bypass, self.count - 1, object, sharing, held, &mut self.worked)? {
+        let out_of_band = self.out_of_band.as_ref().ok_or_else(unasked)?;
+        Ok(match give_object(out_of_band, self.count - 1, object, sharing, held, &mut self.worked)? {
             Given::Now(data) => Some(data),
             Given::Later(later) => {
                 self.state = State::Waiting(later);
@@ -535,7 +535,7 @@ impl Inflow {
         if let State::Joining(_) = self.state {
             return self.join(chunk.bytes, chunk.last, sharing, RECEIVED_LEN_MAX);
         }
-        let Chunk { mut bytes, first, last, batch_count, rope } = chunk;
+        let Chunk { mut bytes, first, last, batch_count, segmented } = chunk;
         if batch_count > 0 && is_object(&bytes) {
             self.objects_limit().ok_or_else(unasked)?;
             self.objects = bytes.freeze();
@@ -543,20 +543,20 @@ impl Inflow {
         }
         if batch_count > 0 {
             self.count += u64::from(batch_count);
-            count_batch(self.bypass.as_ref(), batch_count);
+            count_batch(self.out_of_band.as_ref(), batch_count);
             return Ok(Some(bytes.freeze()));
         }
         if let State::Plain = self.state {
             self.count += u64::from(first);
             let is_object = first && is_object(&bytes);
             let objects_limit = self.objects_limit();
-            if is_object && rope.is_none() {
+            if is_object && segmented.is_none() {
                 return self.join(bytes, last, sharing, objects_limit.ok_or_else(unasked)?);
             }
             if first && !is_object {
-                count_bytes(self.bypass.as_ref(), &bytes);
+                count_bytes(self.out_of_band.as_ref(), &bytes);
             }
-            let Some(claim) = rope else {
+            let Some(claim) = segmented else {
                 if first && bytes.len() >= GRPC_PREFIX_LEN {
                     let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
                     if sharing.is_large(len) {
@@ -566,16 +566,16 @@ impl Inflow {
                 return Ok(Some(bytes.freeze()));
             };
             let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
-            let (to, limit) = match &self.bypass {
+            let (to, limit) = match &self.out_of_band {
                 _ if is_object => {
                     (To::PastAsObject, Some(objects_limit.ok_or_else(unasked)?.max(OBJECT_LEN_MAX)))
                 }
-                Some(bypass) if compressed == 0 && bypass.back_limit().is_some() => {
-                    (To::Past, bypass.back_limit())
+                Some(out_of_band) if compressed == 0 && out_of_band.back_limit().is_some() => {
+                    (To::Past, out_of_band.back_limit())
                 }
                 _ => (To::Body, None),
             };
-            if let Some(limit) = limit.filter(|limit| len > rope_len_max(*limit)) {
+            if let Some(limit) = limit.filter(|limit| len > segmented_len_max(*limit)) {
                 return Err(too_long(len, limit));
             }
             self.state =
@@ -589,7 +589,7 @@ impl Inflow {
             return Ok(prefix);
         }
         let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
-        let back_limit = self.bypass.as_ref().and_then(Bypass::back_limit).unwrap_or(usize::MAX);
+        let back_limit = self.out_of_band.as_ref().and_then(OutOfBand::back_limit).unwrap_or(usize::MAX);
         let limit = match gathering.to {
             // Who reads the body holds its own limit against the prefix, before anything is fetched.
             To::Body => usize::MAX,
@@ -597,7 +597,7 @@ impl Inflow {
             To::PastAsObject => back_limit.max(OBJECT_LEN_MAX),
         };
         match map(sharing, gathering.pieces.freeze(), gathering.claim, limit)? {
-            Mapped::Here(rope) => self.give(rope, gathering.to, sharing)?,
+            Mapped::Here(segmented) => self.give(segmented, gathering.to, sharing)?,
             Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.to),
         }
         Ok(prefix)

@@ -1,8 +1,8 @@
-//! Objects that a shepherd hands from one session to another as they came: neither decoded nor encoded, however many processes
+//! Objects that a gateway hands from one session to another as they came: neither decoded nor encoded, however many processes
 //! of the host a message passes.
 //!
 //! # Trust
-//! A shepherd trusts no business process. An object lies in private memory here, copied out of the session that it came by, and is
+//! A gateway trusts no backend. An object lies in private memory here, copied out of the session that it came by, and is
 //! verified before it goes anywhere: with the tables of the process that reads it next where that has some, whatever other
 //! tables have the same fingerprint. A long request is made [ready](Relayed::ready) for that process on a thread that serves no calls.
 
@@ -10,19 +10,19 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::MethodIdx;
-use tollfree_transport::{Attachment, Encoded, GRPC_PREFIX_LEN, Outgoing, PeerPool};
+use tollfree_transport::{Attachment, Encoded, GRPC_PREFIX_LEN, OutgoingMessage, PeerPool};
 use tonic::Status;
 
 use crate::message::aside::Turns;
 use crate::message::batching::Row;
-use crate::message::bypass::{Large, Takes};
-use crate::message::fates::Fate;
+use crate::message::conversions::Conversion;
 use crate::message::form::unasked;
+use crate::message::out_of_band::{Large, Takes};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::translation::{Translation, Which};
 
-/// What a caller's session has been told of a method whose calls are handed on: which objects are taken. It is said once, when
-/// a worker has turned out to take some.
+/// What a caller's session has been told of a method whose calls are failed over: which objects are taken. It is said once, when
+/// a backend connection has turned out to take some.
 pub(crate) struct Offer {
     session: Arc<Attachment>,
     method: MethodIdx,
@@ -101,7 +101,7 @@ impl Relayed {
         let said = offer.said().ok_or_else(unasked)?;
         if let Some(reader) = reader.filter(|reader| reader.types() == said.types()) {
             reader.check(Which::Request, &self.object)?;
-            reader.count(Fate::Handed);
+            reader.count(Conversion::Handed);
             let kind = Kind::Verified(Which::Request, said.clone());
             return Ok(Ready {
                 relayed: Arc::new(Relayed { object: self.object.clone(), kind }),
@@ -121,7 +121,7 @@ impl Large for Relayed {
         peer: PeerPool,
         outlet: &dyn Outlet,
         takes: Takes<'_>,
-    ) -> Result<Outgoing, Status> {
+    ) -> Result<OutgoingMessage, Status> {
         match &self.kind {
             Kind::Asked(_) => {
                 let reader = match takes {
@@ -137,9 +137,9 @@ impl Large for Relayed {
                     return Ok(object);
                 }
                 let framed = translation.encoded(*which, &self.object)?;
-                Ok(Outgoing::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
+                Ok(OutgoingMessage::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
             }
-            Kind::Encoded => Ok(Outgoing::plain(self.object.clone().into())),
+            Kind::Encoded => Ok(OutgoingMessage::plain(self.object.clone().into())),
         }
     }
 
@@ -154,7 +154,7 @@ impl Large for Relayed {
                     && row.may_work_on(self.len())
                     && reader.check(Which::Request, &self.object).is_ok();
                 if is_ready {
-                    reader.count(Fate::Handed);
+                    reader.count(Conversion::Handed);
                 }
                 is_ready && row.push(&self.object)
             }

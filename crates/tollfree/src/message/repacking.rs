@@ -1,4 +1,4 @@
-//! Compressed messages, inflated and deflated by a shepherd for handlers that take objects, in place of their process.
+//! Compressed messages, inflated and deflated by a gateway for handlers that take objects, in place of their process.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::message::compression::{ACCEPT_ENCODING, Deflater, ENCODING, Encoding, Encodings, PLAIN};
-use crate::message::fates::{Fate, Fates};
+use crate::message::conversions::{Conversion, Conversions};
 use crate::message::framing::{Deframer, Lengths};
 use crate::metadata::GRPC_STATUS;
 use crate::status::{of_content, of_room};
@@ -25,7 +25,7 @@ const INFLATED_AT_ONCE: usize = 256 * 1024;
 /// Bytes that are deflated before other calls have a turn.
 const DEFLATED_AT_ONCE: usize = 64 * 1024;
 
-/// Whether there is room for messages that a shepherd inflates, and for those that it is to deflate.
+/// Whether there is room for messages that a gateway inflates, and for those that it is to deflate.
 pub trait Room: Send + Sync {
     /// A message of the request has `len` bytes by now. 0: it has gone on. Asked before those bytes are kept.
     ///
@@ -46,7 +46,7 @@ pub(crate) struct Repacking {
     request: Option<Encoding>,
     answer: Option<Encoding>,
     room: Arc<dyn Room>,
-    fates: Fates,
+    conversions: Conversions,
 }
 
 impl Repacking {
@@ -55,7 +55,7 @@ impl Repacking {
         headers: &HeaderMap,
         encodings: Encodings,
         room: &Arc<dyn Room>,
-        fates: &Fates,
+        conversions: &Conversions,
     ) -> Option<Repacking> {
         let request = match headers.get(ENCODING).map(|name| name.to_str().unwrap_or_default()) {
             None | Some("identity") => None,
@@ -67,7 +67,7 @@ impl Repacking {
         let accepted = headers.get(ACCEPT_ENCODING).and_then(|names| names.to_str().ok()).unwrap_or_default();
         let mut accepted = accepted.split(',').filter_map(|name| Encoding::of(name.trim()));
         let answer = accepted.find(|encoding| encodings.sends & *encoding as u8 != 0);
-        Some(Repacking { request, answer, room: room.clone(), fates: fates.clone() })
+        Some(Repacking { request, answer, room: room.clone(), conversions: conversions.clone() })
     }
 
     /// The same for a call whose answers are not deflated.
@@ -116,14 +116,14 @@ struct Repacked {
     inflates: bool,
     work: Option<Work>,
     room: Arc<dyn Room>,
-    fates: Fates,
+    conversions: Conversions,
 }
 
 impl Repacked {
     fn new(body: Body, encoding: Encoding, inflates: bool, repacking: &Repacking) -> Repacked {
-        let Repacking { room, fates, .. } = repacking.clone();
+        let Repacking { room, conversions, .. } = repacking.clone();
         let (deframer, lengths) = (Deframer::default(), Lengths::default());
-        Repacked { body, deframer, lengths, encoding, inflates, work: None, room, fates }
+        Repacked { body, deframer, lengths, encoding, inflates, work: None, room, conversions }
     }
 
     /// Begins with a message. `Some`: it goes on as it is.
@@ -154,7 +154,7 @@ impl Repacked {
                         return Ok(None);
                     }
                     let len = from.read(&mut piece).map_err(|error| {
-                        self.fates.add(Fate::Garbled);
+                        self.conversions.add(Conversion::Garbled);
                         of_content(Code::Internal, format!("a compressed message can't be inflated: {error}"))
                     })?;
                     if len == 0 {
@@ -285,7 +285,7 @@ mod tests {
     ) -> Result<Bytes, Status> {
         let room: Arc<dyn Room> = Arc::new(Up(room));
         let body = Body::new(Full::new(Bytes::from(bytes)));
-        let repacking = Repacking { request: None, answer: None, room, fates: Fates::default() };
+        let repacking = Repacking { request: None, answer: None, room, conversions: Conversions::default() };
         Ok(Repacked::new(body, encoding, inflates, &repacking).collect().await?.to_bytes())
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let encodings = Encodings { accepts: Encoding::Gzip as u8, sends: Encoding::Deflate as u8 };
         let of = |name: HeaderName, value: &'static str| {
             let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);
-            Repacking::of(&headers, encodings, &room, &Fates::default())
+            Repacking::of(&headers, encodings, &room, &Conversions::default())
                 .map(|repacking| (repacking.request, repacking.answer))
         };
         assert_eq!(of(ENCODING, "gzip"), Some((Some(Encoding::Gzip), None)));
@@ -336,8 +336,8 @@ mod tests {
     #[test]
     fn a_long_message_gives_others_a_turn() {
         let changed = |inflates, bytes: Vec<u8>| {
-            let (room, fates): (Arc<dyn Room>, _) = (Arc::new(Up(usize::MAX)), Fates::default());
-            let repacking = Repacking { request: None, answer: None, room, fates };
+            let (room, conversions): (Arc<dyn Room>, _) = (Arc::new(Up(usize::MAX)), Conversions::default());
+            let repacking = Repacking { request: None, answer: None, room, conversions };
             let body = Body::new(Full::new(Bytes::from(bytes)));
             let mut repacked = Repacked::new(body, Encoding::Gzip, inflates, &repacking);
             let mut turns = 0;

@@ -1,5 +1,5 @@
-//! A method's messages as protobuf's bytes on one side and as linear objects on the other, by tables that came at run time: what a
-//! shepherd does for handlers that take objects, so that their process encodes and decodes nothing (Cerebros, section 4).
+//! A method's messages as protobuf's bytes on one side and as flat messages on the other, by tables that came at run time: what a
+//! gateway does for handlers that take objects, so that their process encodes and decodes nothing (Cerebros, section 4).
 //!
 //! # Trust
 //! A table is checked when it is loaded, and only describes. An object that comes is verified in private memory before it is
@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 
 use crate::message::aside::Turns;
 use crate::message::compression::Encodings;
-use crate::message::fates::{Fate, Fates, Unfit};
+use crate::message::conversions::{Conversion, Conversions, OnUnconvertible};
 use crate::message::form::{Root, Types};
 use crate::status::of_content;
 
@@ -69,13 +69,13 @@ pub(crate) struct Translation {
     /// `None`: its process has not said so yet.
     encodings: Option<Encodings>,
     /// What becomes of messages is counted here.
-    fates: Fates,
-    unfit: Unfit,
+    conversions: Conversions,
+    on_unconvertible: OnUnconvertible,
     /// In which long messages are translated.
     turns: Turns,
 }
 
-/// How a method's types are told, from the process that serves it to its shepherd: a [`Description`].
+/// How a method's types are told, from the process that serves it to its gateway: a [`Description`].
 pub(crate) fn describe(types: &Types, encodings: Encodings) -> Bytes {
     let Types { request, reply, .. } = types;
     let head = DescriptionHead {
@@ -137,13 +137,14 @@ impl Translation {
 
     fn between(request: Described, reply: Described, encodings: Option<Encodings>) -> Translation {
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        let (fates, unfit, turns) = (Fates::default(), Unfit::default(), Turns::default());
-        Translation { request, reply, types, encodings, fates, unfit, turns }
+        let (conversions, on_unconvertible, turns) =
+            (Conversions::default(), OnUnconvertible::default(), Turns::default());
+        Translation { request, reply, types, encodings, conversions, on_unconvertible, turns }
     }
 
     /// The same, which counts what becomes of messages, and has been told what is to become of some.
-    pub(crate) fn counted(self, fates: Fates, unfit: Unfit) -> Translation {
-        Translation { fates, unfit, ..self }
+    pub(crate) fn counted(self, conversions: Conversions, on_unconvertible: OnUnconvertible) -> Translation {
+        Translation { conversions, on_unconvertible, ..self }
     }
 
     /// The same, whose long messages have the turns of a group.
@@ -174,8 +175,8 @@ impl Translation {
     }
 
     /// Counts what became of a message.
-    pub(crate) fn count(&self, fate: Fate) {
-        self.fates.add(fate);
+    pub(crate) fn count(&self, conversion: Conversion) {
+        self.conversions.add(conversion);
     }
 
     /// The fingerprint of both types.
@@ -186,7 +187,7 @@ impl Translation {
     /// A request as an object. `None`: it is to go as it is.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED for one that has none, where [`Unfit::Refuse`] says so.
+    /// RESOURCE_EXHAUSTED for one that has none, where [`OnUnconvertible::Refuse`] says so.
     pub(crate) fn object(&self, request: &[u8]) -> Result<Option<Encoded>, Status> {
         let Described { processor, type_idx } = &self.request;
         let slot = ARENAS.take_for_good();
@@ -194,7 +195,7 @@ impl Translation {
             Ok(object) => object,
             Err(error) => return self.without_object(&error).map(|()| None),
         };
-        self.count(Fate::Handed);
+        self.count(Conversion::Handed);
         let bytes = object.object().bytes();
         Ok(Some(match bytes.len() {
             len if len <= COPIED_LEN_MAX => Encoded::write(len, |buffer| buffer.put_slice(bytes)),
@@ -209,7 +210,7 @@ impl Translation {
         let slot = ARENAS.take_for_good();
         let made = processor.decode_owned(*type_idx, request, slot, &Limits::default());
         if let Ok(object) = &made {
-            self.count(Fate::Handed);
+            self.count(Conversion::Handed);
             put(object.object().bytes());
         }
         made.is_ok()
@@ -218,22 +219,22 @@ impl Translation {
     /// What is to become of a request that has no object.
     #[cold]
     fn without_object(&self, error: &DecodeError) -> Result<(), Status> {
-        let fate = match error {
-            DecodeError::ArenaExhausted { .. } => Fate::TooLong,
-            DecodeError::UnknownType { .. } | DecodeError::UnsupportedLayout { .. } => Fate::NoTables,
-            _ => Fate::Malformed,
+        let conversion = match error {
+            DecodeError::ArenaExhausted { .. } => Conversion::TooLong,
+            DecodeError::UnknownType { .. } | DecodeError::UnsupportedLayout { .. } => Conversion::NoTables,
+            _ => Conversion::Malformed,
         };
-        self.count(fate);
-        match (fate, self.unfit) {
+        self.count(conversion);
+        match (conversion, self.on_unconvertible) {
             // The handler's side says what is wrong with it.
-            (Fate::Malformed, _) | (_, Unfit::Bytes) => Ok(()),
-            (Fate::TooLong, Unfit::Refuse) => Err(of_content(
+            (Conversion::Malformed, _) | (_, OnUnconvertible::Bytes) => Ok(()),
+            (Conversion::TooLong, OnUnconvertible::Refuse) => Err(of_content(
                 Code::ResourceExhausted,
                 format!(
                     "the message's object would be longer than the {OBJECT_LEN_MAX} bytes that are handed over; send less in one message"
                 ),
             )),
-            (_, Unfit::Refuse) => Err(no_tables()),
+            (_, OnUnconvertible::Refuse) => Err(no_tables()),
         }
     }
 
@@ -248,12 +249,9 @@ impl Translation {
         };
         let refused = |reason: String| {
             if which == Which::Reply {
-                self.count(Fate::Unsound);
+                self.count(Conversion::Unsound);
             }
-            of_content(
-                Code::Internal,
-                format!("the {what} came as a linear object that is refused: {reason}"),
-            )
+            of_content(Code::Internal, format!("the {what} came as a flat message that is refused: {reason}"))
         };
         let owned = processor
             .verify_held(*type_idx, object.clone(), Limits::default().depth)
@@ -277,7 +275,7 @@ impl Translation {
             .encode(&mut buffer)
             .map_err(|error| of_content(Code::ResourceExhausted, error.to_string()))?;
         if which == Which::Reply {
-            self.count(Fate::Encoded);
+            self.count(Conversion::Encoded);
         }
         let mut framed = BytesMut::with_capacity(GRPC_PREFIX_LEN + bytes.len());
         framed.put_u8(0);

@@ -7,7 +7,7 @@ use tollfree_transport::{Attachment, Refusals};
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::message::bypass::Bypass;
+use crate::message::out_of_band::OutOfBand;
 
 /// See `metrics/mod.rs`.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl ServedCall {
         match self.0 {}
     }
 
-    pub(crate) fn tell_received(&self, _: Body, _: Option<Bypass>) -> Body {
+    pub(crate) fn tell_received(&self, _: Body, _: Option<OutOfBand>) -> Body {
         match self.0 {}
     }
 
@@ -94,7 +94,7 @@ impl MadeCall {
         match self.0 {}
     }
 
-    pub(crate) fn tell_sent(&self, _: Body, _: Option<Bypass>) -> Body {
+    pub(crate) fn tell_sent(&self, _: Body, _: Option<OutOfBand>) -> Body {
         match self.0 {}
     }
 }

@@ -9,8 +9,8 @@ use prometheus_client::metrics::family::Family;
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::message::bypass::Bypass;
 use crate::message::framing::Told;
+use crate::message::out_of_band::OutOfBand;
 use crate::metrics::latency::Latency;
 use crate::metrics::sides::{Labels, Methods, Side};
 
@@ -98,9 +98,9 @@ impl ServedCall {
     }
 
     /// A request's body whose messages count, with those for which empty ones stand in.
-    pub(crate) fn tell_received(&self, body: Body, bypass: Option<Bypass>) -> Body {
+    pub(crate) fn tell_received(&self, body: Body, out_of_band: Option<OutOfBand>) -> Body {
         let bytes = self.bytes.clone();
-        let past = move |number| bypass.as_ref()?.back_len_of(number);
+        let past = move |number| out_of_band.as_ref()?.back_len_of(number);
         Told::body(body, move |number, len| bytes.received(past(number).unwrap_or(len)))
     }
 
@@ -189,9 +189,9 @@ impl MadeCall {
     }
 
     /// A request's body whose messages count, with those for which empty ones stand in.
-    pub(crate) fn tell_sent(&self, body: Body, bypass: Option<Bypass>) -> Body {
+    pub(crate) fn tell_sent(&self, body: Body, out_of_band: Option<OutOfBand>) -> Body {
         let call = self.clone();
-        let past = move |number| bypass.as_ref()?.out_len_of(number);
+        let past = move |number| out_of_band.as_ref()?.out_len_of(number);
         Told::body(body, move |number, len| call.sent(past(number).unwrap_or(len)))
     }
 }

@@ -81,7 +81,7 @@ impl fmt::Debug for Metrics {
 /// Calls of one method at a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct MethodFigures {
+pub struct MethodMetrics {
     /// As `acme.v1.Orders/Get`, or `other`.
     pub method: Arc<str>,
     /// Calls that have begun.
@@ -114,12 +114,12 @@ impl Metrics {
     }
 
     /// The calls served, by method, in the order of their names.
-    pub fn served(&self) -> Vec<MethodFigures> {
+    pub fn served(&self) -> Vec<MethodMetrics> {
         let all = self.0.server.methods.all();
         all.into_iter().filter_map(|method| self.served_of(method)).collect()
     }
 
-    fn served_of(&self, method: Arc<str>) -> Option<MethodFigures> {
+    fn served_of(&self, method: Arc<str>) -> Option<MethodMetrics> {
         let side = &self.0.server.side;
         let labels = Labels { method, target: None, status: None };
         let started = side.started.get(&labels)?.get();
@@ -130,7 +130,7 @@ impl Metrics {
             ended.push((name_of(code), counts.iter().sum()));
             latency_counts.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
-        Some(MethodFigures { method: labels.method, started, ended, latency_counts })
+        Some(MethodMetrics { method: labels.method, started, ended, latency_counts })
     }
 
     /// Begins a call of a channel.

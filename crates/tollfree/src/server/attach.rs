@@ -1,4 +1,4 @@
-//! A server behind a shepherd: it attaches there instead of listening, and again whenever the shepherd has gone.
+//! A server behind a gateway: it attaches there instead of listening, and again whenever the gateway has gone.
 
 use std::fmt;
 use std::future::pending;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 use tollfree_transport::{
-    Attachment, Config, ConnectError, Introduction, LocalPeer, PeerPolicy, Purpose, is_master_of, own_user,
+    Attachment, Config, ConnectError, LocalPeer, PeerPolicy, Purpose, Registration, is_master_of, own_user,
 };
 
 use crate::endpoint::place::{Files, Misplaced, Place};
@@ -19,9 +19,9 @@ use crate::endpoint::redial::{Failure, Pace};
 use crate::server::Server;
 use crate::server::bound::served;
 use crate::server::control::{Control, LocalRights};
+use crate::server::direct_connection::Admitting;
 use crate::server::joining::Memberships;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
-use crate::server::shortcut::Admitting;
 use crate::status::ServeError;
 
 /// The group of a server that is given no other.
@@ -29,13 +29,13 @@ const GROUP: &str = "default";
 /// A session that lasted for this long was a good one: the next attempt to attach is the first.
 const GOOD: Duration = Duration::from_secs(1);
 
-/// A server that is about to attach to a shepherd ([`Server::attach`]). Awaited, it serves until it is shut down.
+/// A server that is about to attach to a gateway ([`Server::attach`]). Awaited, it serves until it is shut down.
 #[must_use = "nothing is served before this is awaited"]
 pub struct Attaching {
     server: Server,
     uri: String,
     group: String,
-    worker_count: u32,
+    backend_connection_count: u32,
     certificates: Files,
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -50,15 +50,15 @@ impl fmt::Debug for Attaching {
 }
 
 impl Server {
-    /// Serves behind a shepherd, which hands in calls from elsewhere: the same services, and no address of its own. When the
-    /// shepherd goes away, calls under way end, and the server attaches again as soon as there is one. A shepherd that is not
+    /// Serves behind a gateway, which hands in calls from elsewhere: the same services, and no address of its own. When the
+    /// gateway goes away, calls under way end, and the server attaches again as soon as there is one. A gateway that is not
     /// there yet is waited for.
     ///
-    /// [`peers`](Server::peers) says which users the shepherd may run as. Other settings hold as in a session with any client, but
+    /// [`peers`](Server::peers) says which users the gateway may run as. Other settings hold as in a session with any client, but
     /// [`max_connection_age`](Server::max_connection_age), which is for clients.
     ///
     /// # Errors
-    /// [`ServeError`], when awaited: the address or a name is none, or the shepherd at the socket refuses this server for good
+    /// [`ServeError`], when awaited: the address or a name is none, or the gateway at the socket refuses this server for good
     /// the first time.
     ///
     /// # Example
@@ -67,22 +67,22 @@ impl Server {
     /// # let (_, greeter) = tonic_health::server::health_reporter();
     /// tollfree::Server::builder()
     ///     .add_service(greeter) // GreeterServer::new(…), as tonic generates it
-    ///     .attach("shm:///run/tollfree/shepherd.sock")
+    ///     .attach("shm:///run/tollfree/gateway.sock")
     ///     .group("greeters")
     ///     .await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// # Shepherds of other hosts
-    /// `device+tls://host:port` attaches over TCP with TLS, where [`Attaching::certificates`] says with which certificate. The shepherd's
+    /// # Gateways of other hosts
+    /// `device+tls://host:port` attaches over TCP with TLS, where [`Attaching::certificates`] says with which certificate. The gateway's
     /// has to name the host. [`peers`](Server::peers) doesn't hold there, messages never go by ref, and no task spins.
     pub fn attach(self, uri: impl Into<String>) -> Attaching {
         Attaching {
             server: self,
             uri: uri.into(),
             group: GROUP.into(),
-            worker_count: 1,
+            backend_connection_count: 1,
             certificates: None,
             signal: Box::pin(pending()),
         }
@@ -90,20 +90,20 @@ impl Server {
 }
 
 impl Attaching {
-    /// The group that the shepherd is to count this process to, by whose name it may be told what to route there: `default` unless
+    /// The group that the gateway is to count this process to, by whose name it may be told what to route there: `default` unless
     /// this says otherwise. Up to 64 visible ASCII characters.
     pub fn group(mut self, name: impl Into<String>) -> Attaching {
         self.group = name.into();
         self
     }
 
-    /// How many sessions to have with the shepherd, each with a pair of rings and a task of its own: 1 unless this says otherwise.
-    pub fn workers(mut self, count: u32) -> Attaching {
-        self.worker_count = count.max(1);
+    /// How many sessions to have with the gateway, each with a pair of rings and a task of its own: 1 unless this says otherwise.
+    pub fn backend_connections(mut self, count: u32) -> Attaching {
+        self.backend_connection_count = count.max(1);
         self
     }
 
-    /// What to show and to trust at a shepherd of another host, PEM files each: who signs the shepherd's certificate, this process's
+    /// What to show and to trust at a gateway of another host, PEM files each: who signs the gateway's certificate, this process's
     /// own, and its key. They are read anew for each session.
     #[cfg(feature = "tls")]
     pub fn certificates(
@@ -127,7 +127,7 @@ impl Attaching {
         Place::of(&self.uri, &self.certificates).map_err(wrong)
     }
 
-    /// Serves until `signal` resolves: the shepherd is told to send no more calls, and those under way are answered.
+    /// Serves until `signal` resolves: the gateway is told to send no more calls, and those under way are answered.
     pub fn until(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Attaching {
         self.signal = Box::pin(signal);
         self
@@ -138,32 +138,32 @@ impl Attaching {
             return Err(ServeError::Setting { setting, reason });
         }
         let place = self.place()?;
-        let Attaching { server, uri, group, worker_count, mut signal, .. } = self;
+        let Attaching { server, uri, group, backend_connection_count, mut signal, .. } = self;
         let mut services: Vec<String> = server.services.keys().map(|name| (*name).to_owned()).collect();
         services.sort_unstable();
-        let introduction = Introduction::new(&group, services)
+        let registration = Registration::new(&group, services)
             .map_err(|source| ServeError::Socket { address: uri, source })?;
-        Purpose::Attach(introduction.clone())
+        Purpose::Attach(registration.clone())
             .check()
             .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
         let config = Config { pool: server.sharing.pool_id(), lending: true, ..server.config.clone() };
-        let trusted = server.trusted_shepherds.clone();
+        let trusted = server.trusted_gateways.clone();
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
         let (admitting, mut admitted) = Admitting::new(config.clone(), stopped.clone());
         let memberships = Memberships::default();
-        let (mut workers, mut neighbors) = (JoinSet::new(), JoinSet::new());
-        for worker in 0..worker_count {
-            let worker = Worker {
+        let (mut backend_connections, mut neighbors) = (JoinSet::new(), JoinSet::new());
+        for backend_connection in 0..backend_connection_count {
+            let backend_connection = BackendConnection {
                 place: place.clone(),
                 config: config.clone(),
-                introduction: Introduction { worker, ..introduction.clone() },
+                registration: Registration { backend_connection, ..registration.clone() },
                 duty: duty.clone(),
                 admitting: admitting.clone(),
                 memberships: memberships.clone(),
                 trusted: trusted.clone(),
             };
-            workers.spawn(worker.run(stopped.clone()));
+            backend_connections.spawn(backend_connection.run(stopped.clone()));
         }
         let publish = duty.tally.clone().publish();
         tokio::pin!(publish);
@@ -172,7 +172,7 @@ impl Attaching {
             tokio::select! {
                 () = &mut publish => {}
                 () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
-                ended = workers.join_next() => {
+                ended = backend_connections.join_next() => {
                     let Some(ended) = ended else { break };
                     if let Err(error) = served(ended) {
                         result = result.and(Err(error));
@@ -183,7 +183,7 @@ impl Attaching {
                 Some(_) = neighbors.join_next() => {}
             }
         }
-        // They have been told to end, as the shepherd was; their calls are answered first.
+        // They have been told to end, as the gateway was; their calls are answered first.
         while neighbors.join_next().await.is_some() {}
         result
     }
@@ -198,22 +198,22 @@ impl IntoFuture for Attaching {
     }
 }
 
-/// One session with the shepherd, and the next one when it has ended.
-struct Worker {
+/// One session with the gateway, and the next one when it has ended.
+struct BackendConnection {
     place: Place,
     config: Config,
-    introduction: Introduction,
+    registration: Registration,
     duty: Arc<ServerContext>,
     admitting: Admitting,
     memberships: Memberships,
-    /// Whose shepherds' objects need not be verified. `None`: root's, and this process's own user's.
+    /// Whose gateways' objects need not be verified. `None`: root's, and this process's own user's.
     trusted: Option<PeerPolicy>,
 }
 
-impl Worker {
-    /// Whether a shepherd is trusted with objects. One of another host has no user that a kernel vouches for.
-    fn trust(&self, shepherd: LocalPeer) -> Option<Trust> {
-        let uid = shepherd.identity().uid;
+impl BackendConnection {
+    /// Whether a gateway is trusted with objects. One of another host has no user that a kernel vouches for.
+    fn trust(&self, gateway: LocalPeer) -> Option<Trust> {
+        let uid = gateway.identity().uid;
         let is_trusted = match &self.trusted {
             None => is_master_of(uid, own_user()),
             Some(policy) => policy.allows(uid),
@@ -224,41 +224,41 @@ impl Worker {
     /// Serves one session, and says why it ended.
     async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
         let local = attachment.local_peer();
-        let trust = local.and_then(|shepherd| self.trust(shepherd));
+        let trust = local.and_then(|gateway| self.trust(gateway));
         if is_news {
             tracing::info!(
                 address = %self.place,
-                group = &*self.introduction.group,
-                worker = self.introduction.worker,
-                shepherd = ?attachment.peer(),
+                group = &*self.registration.group,
+                backend_connection = self.registration.backend_connection,
+                gateway = ?attachment.peer(),
                 objects = if trust.is_some() { "trusted" } else { "verified" },
-                "attached to a shepherd"
+                "attached to a gateway"
             );
         }
         let attachment = Arc::new(attachment);
         let reads_in = Arc::<OnceLock<Pool>>::default();
         let joining = trust.map(|_| self.memberships.joining(reads_in.clone()));
-        let rights = local.map(|shepherd| LocalRights::of(shepherd, self.admitting.clone(), joining));
+        let rights = local.map(|gateway| LocalRights::of(gateway, self.admitting.clone(), joining));
         let control = Control::new(self.duty.services.clone(), rights);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
-        task.of_shepherd(Arc::new(control), trust, reads_in).run(stopped.clone()).await;
+        task.of_gateway(Arc::new(control), trust, reads_in).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 
     async fn attach(&self) -> Result<Attachment, ConnectError> {
-        let introduction = self.introduction.clone();
+        let registration = self.registration.clone();
         match &self.place {
-            Place::Memory(address) => Attachment::attach(address, &self.config, introduction).await,
+            Place::Memory(address) => Attachment::attach(address, &self.config, registration).await,
             #[cfg(feature = "tls")]
             Place::Stream(address, certificates) => {
-                Attachment::connect_over(address, certificates, &self.config, Purpose::Attach(introduction))
+                Attachment::connect_over(address, certificates, &self.config, Purpose::Attach(registration))
                     .await
             }
         }
     }
 
     /// # Errors
-    /// The shepherd refuses for good, and has never let this worker in.
+    /// The gateway refuses for good, and has never let this backend connection in.
     async fn run(self, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
         let mut stop = stopped.clone();
         let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
@@ -304,9 +304,9 @@ impl Worker {
             if trouble != said {
                 tracing::warn!(
                     address = %self.place,
-                    worker = self.introduction.worker,
+                    backend_connection = self.registration.backend_connection,
                     reason = trouble,
-                    "no calls come from the shepherd; attaching again until they do"
+                    "no calls come from the gateway; attaching again until they do"
                 );
                 said = trouble;
             }

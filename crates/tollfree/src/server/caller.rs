@@ -1,7 +1,7 @@
-//! Who has called from outside, as a shepherd hands it on and business code is told.
+//! Who has called from outside, as a gateway hands it on and application code is told.
 //!
-//! A shepherd says it in headers of each call, whose names nobody outside may use. A server that has attached takes them out
-//! and gives handlers a [`Caller`]. A process that the shepherd has led to it is a [`Caller`] by the kernel's word. In a session with any
+//! A gateway says it in headers of each call, whose names nobody outside may use. A server that has attached takes them out
+//! and gives handlers a [`Caller`]. A process that the gateway has led to it is a [`Caller`] by the kernel's word. In a session with any
 //! other client the same headers are metadata like all others, and there is no [`Caller`].
 
 use std::borrow::Cow;
@@ -13,20 +13,20 @@ use http::Extensions;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollfree_transport::PeerIdentity;
 
-use crate::endpoint::shortcut::read_process;
+use crate::endpoint::direct_connection::read_process;
 
-/// What only a shepherd and Tollfree itself may say.
+/// What only a gateway and Tollfree itself may say.
 const OURS: &str = "tollfree-";
 
-/// Who has called a shepherd from outside: in the extensions of each request that comes by way of one.
+/// Who has called a gateway from outside: in the extensions of each request that comes by way of one.
 ///
 /// It is missing where the request came from anybody else, so a handler that decides by it refuses what has none. No
-/// client can forge it: it is read only in sessions with a shepherd that this server has attached to, and a shepherd removes what
-/// clients say in its place. A process that the shepherd has led here is named by the kernel.
+/// client can forge it: it is read only in sessions with a gateway that this server has attached to, and a gateway removes what
+/// clients say in its place. A process that the gateway has led here is named by the kernel.
 ///
 /// # Example
 /// ```
-/// use tollfree::shepherd::Caller;
+/// use tollfree::gateway::Caller;
 /// use tonic::{Request, Status};
 ///
 /// fn who<T>(request: &Request<T>) -> Result<String, Status> {
@@ -51,7 +51,7 @@ struct Said {
 pub enum CallerAddress {
     /// Elsewhere, by TCP.
     Inet(SocketAddr),
-    /// A process that has connected to a Unix socket of the shepherd's. The user is certain; the number may be of a process that has
+    /// A process that has connected to a Unix socket of the gateway's. The user is certain; the number may be of a process that has
     /// ended since.
     Unix {
         /// The process.
@@ -59,15 +59,15 @@ pub enum CallerAddress {
         /// Its user.
         uid: u32,
     },
-    /// A business process that calls by way of the shepherd, or was led here by it.
-    Business {
+    /// A backend that calls by way of the gateway, or was led here by it.
+    Backends {
         /// The process.
         pid: i32,
         /// Its user.
         uid: u32,
     },
-    /// A business process of another host that calls by way of the shepherd, from this address. [`subject`](Caller::subject) is that of the
-    /// certificate by which the shepherd's config lets it in.
+    /// A backend of another host that calls by way of the gateway, from this address. [`subject`](Caller::subject) is that of the
+    /// certificate by which the gateway's config lets it in.
     Remote(SocketAddr),
 }
 
@@ -107,7 +107,7 @@ impl CallerAddress {
             return read_process(rest).map(|(pid, uid)| CallerAddress::Unix { pid, uid });
         }
         if let Some(rest) = text.strip_prefix("shm:") {
-            return read_process(rest).map(|(pid, uid)| CallerAddress::Business { pid, uid });
+            return read_process(rest).map(|(pid, uid)| CallerAddress::Backends { pid, uid });
         }
         if let Some(rest) = text.strip_prefix("device:") {
             return rest.parse().ok().map(CallerAddress::Remote);
@@ -116,7 +116,7 @@ impl CallerAddress {
     }
 }
 
-/// Removes headers that only a shepherd and Tollfree itself may say: those whose names begin with `tollfree-`.
+/// Removes headers that only a gateway and Tollfree itself may say: those whose names begin with `tollfree-`.
 pub fn remove_ours(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
@@ -125,9 +125,9 @@ pub fn remove_ours(headers: &mut HeaderMap) {
     }
 }
 
-/// What a handler says, for a client: where a shepherd has led it here (`is_shortcut`), without what the shepherd would have removed.
-pub(crate) fn without_ours(headers: &HeaderMap, is_shortcut: bool) -> Cow<'_, HeaderMap> {
-    if !is_shortcut || !headers.keys().any(|name| name.as_str().starts_with(OURS)) {
+/// What a handler says, for a client: where a gateway has led it here (`is_direct_connection`), without what the gateway would have removed.
+pub(crate) fn without_ours(headers: &HeaderMap, is_direct_connection: bool) -> Cow<'_, HeaderMap> {
+    if !is_direct_connection || !headers.keys().any(|name| name.as_str().starts_with(OURS)) {
         return Cow::Borrowed(headers);
     }
     let mut headers = headers.clone();
@@ -135,12 +135,12 @@ pub(crate) fn without_ours(headers: &HeaderMap, is_shortcut: bool) -> Cow<'_, He
     Cow::Owned(headers)
 }
 
-/// Whom the calls of a session come from, in one with a shepherd or with a process that the shepherd has named.
+/// Whom the calls of a session come from, in one with a gateway or with a process that the gateway has named.
 #[derive(Default)]
 pub(crate) struct Callers {
     /// Set where all come from the process at the other end.
     neighbor: Option<Caller>,
-    /// What the shepherd has said last, since most calls come from the one before.
+    /// What the gateway has said last, since most calls come from the one before.
     last: Option<(Headers, Option<Caller>)>,
 }
 
@@ -155,12 +155,12 @@ struct Headers {
 impl Callers {
     /// All calls come from the process at the other end, whatever it says.
     pub(crate) fn of_neighbor(peer: PeerIdentity) -> Callers {
-        let address = CallerAddress::Business { pid: peer.pid, uid: peer.uid };
+        let address = CallerAddress::Backends { pid: peer.pid, uid: peer.uid };
         let caller = Caller(Arc::new(Said { address, subject: None, names: Vec::new() }));
         Callers { neighbor: Some(caller), last: None }
     }
 
-    /// Whether all calls come from a process that a shepherd has led here.
+    /// Whether all calls come from a process that a gateway has led here.
     pub(crate) fn is_neighbor(&self) -> bool {
         self.neighbor.is_some()
     }
@@ -178,7 +178,7 @@ impl Callers {
         if let http::header::Entry::Occupied(entry) = headers.entry(Caller::NAME) {
             names.extend(entry.remove_entry_mult().1);
         }
-        // A shepherd that doesn't say where a caller is says nothing of it.
+        // A gateway that doesn't say where a caller is says nothing of it.
         let Some(address) = address else { return };
         let said = Headers { address, subject, names };
         let caller = match &self.last {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(left.len(), 1, "{left:?}");
         let address = |text| told(&[(Caller::ADDRESS, text)]).0.map(|caller| caller.address());
         assert_eq!(address("unix:pid=7,uid=8"), Some(CallerAddress::Unix { pid: 7, uid: 8 }));
-        assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Business { pid: 7, uid: 8 }));
+        assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Backends { pid: 7, uid: 8 }));
         assert!(matches!(address("[2001:db8::1]:1"), Some(CallerAddress::Inet(_))));
         let remote = CallerAddress::Remote("[2001:db8::1]:1".parse().unwrap());
         assert_eq!(address("device:[2001:db8::1]:1"), Some(remote));
@@ -300,7 +300,7 @@ mod tests {
         let mut extensions = Extensions::new();
         Callers::of_neighbor(PeerIdentity { pid: 7, uid: 8, gid: 9 }).tell(&mut headers, &mut extensions);
         let caller: Caller = extensions.remove().unwrap();
-        assert_eq!(caller.address(), CallerAddress::Business { pid: 7, uid: 8 });
+        assert_eq!(caller.address(), CallerAddress::Backends { pid: 7, uid: 8 });
         assert!(caller.subject().is_none() && headers.len() == 1, "{headers:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What a shepherd asks of a process that has attached to it, beside the calls that it hands in.
+//! What a gateway asks of a process that has attached to it, beside the calls that it hands in.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -7,17 +7,17 @@ use tollfree_transport::LocalPeer;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::endpoint::shortcut::ADMIT;
+use crate::endpoint::direct_connection::ADMIT;
 use crate::message::translation::describe;
 use crate::metadata::{GRPC, GRPC_STATUS};
+use crate::server::direct_connection::Admitting;
 use crate::server::http_handle::{Handler, HandlerFuture};
 use crate::server::joining::Joining;
 use crate::server::session_task::Services;
-use crate::server::shortcut::Admitting;
 
-/// By which a shepherd asks for the types of a method that is served here with objects.
+/// By which a gateway asks for the types of a method that is served here with objects.
 pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
-/// By which a shepherd asks a worker to join the pool in which it places objects for it.
+/// By which a gateway asks a backend connection to join the pool in which it places objects for it.
 pub(crate) const JOIN: &str = "/tollfree.Objects/Join";
 /// That pool's address.
 pub(crate) const POOL: HeaderName = HeaderName::from_static("tollfree-pool");
@@ -26,20 +26,20 @@ pub(crate) const INVITATION: HeaderName = HeaderName::from_static("tollfree-invi
 /// The method's path.
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("tollfree-method");
 
-/// Whether a call is the shepherd's own.
+/// Whether a call is the gateway's own.
 pub(crate) fn is_control(path: &[u8]) -> bool {
     [ADMIT, DESCRIBE, JOIN].iter().any(|own| path == own.as_bytes())
 }
 
-/// What only a shepherd of this host may ask for: that one of the host's processes is let in, and that memory of the host is shared.
+/// What only a gateway of this host may ask for: that one of the host's processes is let in, and that memory of the host is shared.
 pub(crate) struct LocalRights {
     admitting: Admitting,
-    /// Set where the shepherd is trusted.
+    /// Set where the gateway is trusted.
     joining: Option<Joining>,
 }
 
 impl LocalRights {
-    /// Those of a shepherd that the kernel has named.
+    /// Those of a gateway that the kernel has named.
     pub(crate) fn of(_: LocalPeer, admitting: Admitting, joining: Option<Joining>) -> LocalRights {
         LocalRights { admitting, joining }
     }
@@ -52,7 +52,7 @@ impl LocalRights {
         Box::pin(async move {
             let joined = match (joining, address, invitation) {
                 (None, ..) => {
-                    Err(Status::failed_precondition("this process does not trust its shepherd's objects"))
+                    Err(Status::failed_precondition("this process does not trust its gateway's objects"))
                 }
                 (_, None, _) => Err(Status::invalid_argument("tollfree-pool is no address")),
                 (.., None) => Err(Status::invalid_argument("tollfree-invitation is no invitation")),
@@ -66,7 +66,7 @@ impl LocalRights {
 /// Answers those calls.
 pub(crate) struct Control {
     services: Services,
-    /// `None`: the shepherd is one of another host.
+    /// `None`: the gateway is one of another host.
     local: Option<LocalRights>,
 }
 
@@ -110,7 +110,7 @@ impl Handler for Control {
             (JOIN, Some(local)) => return local.join(&request),
             (_, Some(local)) => return local.admitting.handle(request),
             (_, None) => Status::failed_precondition(
-                "the shepherd is on another host: it lets in no process of this one, and shares no memory with it",
+                "the gateway is on another host: it lets in no process of this one, and shares no memory with it",
             )
             .into_http(),
         };

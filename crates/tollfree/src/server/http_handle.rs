@@ -19,13 +19,13 @@ use crate::call::deadline::{Deadline, Deadlines};
 use crate::call::turn::Turn;
 use crate::message::aside::Worked;
 use crate::message::batching::next_batch;
-use crate::message::bypass::{Bypass, Takes};
 use crate::message::compression::{PLAIN, is_plain};
 use crate::message::framing::Deframer;
+use crate::message::out_of_band::{OutOfBand, Takes};
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
+use crate::server::response_writer::ResponseWriter;
 use crate::server::serving::{Handle, Serving, Step};
-use crate::server::speech::Speech;
 use crate::server::typed::run::Passing;
 
 /// A service with its types erased.
@@ -120,7 +120,7 @@ pub(crate) struct HttpHandle {
     /// How payloads are passed; not known for a call that is refused.
     passing: Option<Passing>,
     /// Where large messages and objects come from, and how many messages have been read from the body.
-    bypass: Option<Bypass>,
+    out_of_band: Option<OutOfBand>,
     count: u64,
     /// The head is on its way, and with it what the handler had to say at once.
     has_spoken: bool,
@@ -136,41 +136,45 @@ enum State {
 }
 
 impl HttpHandle {
-    /// A handler that was begun; large messages may take the `bypass`.
-    pub(crate) fn new(handler: Handling, passing: Passing, bypass: Option<Bypass>) -> HttpHandle {
-        if let Some(bypass) = &bypass {
-            bypass.take_from(passing.sharing.threshold);
+    /// A handler that was begun; large messages may take the `out_of_band`.
+    pub(crate) fn new(handler: Handling, passing: Passing, out_of_band: Option<OutOfBand>) -> HttpHandle {
+        if let Some(out_of_band) = &out_of_band {
+            out_of_band.take_from(passing.sharing.threshold);
         }
         let state = State::Handler(handler);
         HttpHandle {
             state,
             deframer: Deframer::default(),
             passing: Some(passing),
-            bypass,
+            out_of_band,
             count: 0,
             has_spoken: false,
         }
     }
 
     /// The head of the response. `Some`: there is nothing else to it.
-    fn begin_response(&mut self, response: Response<Body>, speech: &mut Speech<Held>) -> Option<Step> {
+    fn begin_response(
+        &mut self,
+        response: Response<Body>,
+        response_writer: &mut ResponseWriter<Held>,
+    ) -> Option<Step> {
         let (mut parts, body) = response.into_parts();
         if parts.status != http::StatusCode::OK {
             // The response is there, as it is over HTTP/2, and ends with what its status means.
-            speech.emission.headers = speech.pack(&parts.headers).ok();
+            response_writer.outgoing.headers = response_writer.pack(&parts.headers).ok();
             return Some(Step::Last(http_status(parts.status)));
         }
         if let Some(code) = status_code(&parts.headers) {
             // Trailers-only: the status is in the headers, and there is no body.
-            speech.end_with_headers(code, &parts.headers, "response metadata");
+            response_writer.end_with_headers(code, &parts.headers, "response metadata");
             return Some(Step::Said);
         }
-        // A shepherd deflates in this process's place.
-        if is_plain(&parts.extensions) && self.passing.as_ref().is_some_and(|passing| passing.is_shepherd) {
+        // A gateway deflates in this process's place.
+        if is_plain(&parts.extensions) && self.passing.as_ref().is_some_and(|passing| passing.is_gateway) {
             parts.headers.insert(PLAIN, HeaderValue::from_static("1"));
         }
-        match speech.pack(&parts.headers) {
-            Ok(block) => speech.emission.headers = Some(block),
+        match response_writer.pack(&parts.headers) {
+            Ok(block) => response_writer.outgoing.headers = Some(block),
             Err(error) => {
                 return Some(Step::Last(Status::resource_exhausted(format!("response metadata: {error}"))));
             }
@@ -184,20 +188,20 @@ impl HttpHandle {
     fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
-        speech: &mut Speech<Held>,
+        response_writer: &mut ResponseWriter<Held>,
         deadline: &Deadline,
     ) -> Poll<Step> {
         let mut turn = Turn::default();
         loop {
-            if speech.emission.message.is_none()
-                && let Err(refused) = self.next_message(speech)
+            if response_writer.outgoing.message.is_none()
+                && let Err(refused) = self.next_message(response_writer)
             {
-                speech.emission.message = None;
+                response_writer.outgoing.message = None;
                 return Poll::Ready(Step::Last(refused));
             }
             // The first message waits for what the handler says next, which may be the end; the others are answers to somebody who waits.
-            if speech.emission.message.is_some() && (self.has_spoken || self.deframer.has_whole()) {
-                if ready!(speech.poll_emit(cx)) {
+            if response_writer.outgoing.message.is_some() && (self.has_spoken || self.deframer.has_whole()) {
+                if ready!(response_writer.poll_emit(cx)) {
                     return Poll::Ready(Step::Over);
                 }
                 self.has_spoken = true;
@@ -210,14 +214,14 @@ impl HttpHandle {
             }
             let State::Response(body) = &mut self.state else { return Poll::Ready(Step::Said) };
             // A handler that answers what it reads is not to look for more before its answer is on its way.
-            let is_said = speech.is_said();
-            let stream: &Stream = speech.stream.borrow();
+            let is_said = response_writer.is_said();
+            let stream: &Stream = response_writer.stream.borrow();
             stream.answers(!is_said);
             let frame = match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if is_said => return Poll::Pending,
                 Poll::Pending => {
-                    if ready!(speech.poll_emit(cx)) {
+                    if ready!(response_writer.poll_emit(cx)) {
                         return Poll::Ready(Step::Over);
                     }
                     self.has_spoken = true;
@@ -230,7 +234,7 @@ impl HttpHandle {
                     Err(frame) => {
                         let headers = frame.into_trailers().unwrap_or_default();
                         let code = status_code(&headers).unwrap_or(Code::Unknown as u16);
-                        speech.end_with_headers(code, &headers, "trailing metadata");
+                        response_writer.end_with_headers(code, &headers, "trailing metadata");
                         return Poll::Ready(Step::Said);
                     }
                 },
@@ -244,29 +248,36 @@ impl HttpHandle {
     }
 
     /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
-    fn next_message(&mut self, speech: &mut Speech<Held>) -> Result<(), Status> {
-        let bypass = self.bypass.as_ref();
-        let takes = match bypass.is_some_and(Bypass::takes_objects) {
+    fn next_message(&mut self, response_writer: &mut ResponseWriter<Held>) -> Result<(), Status> {
+        let out_of_band = self.out_of_band.as_ref();
+        let takes = match out_of_band.is_some_and(OutOfBand::takes_objects) {
             true => Takes::Objects,
             false => Takes::Bytes,
         };
         if let Some(Passing { sharing, .. }) = &self.passing
-            && let Some((batch, count)) =
-                next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut Worked::default())
+            && let Some((batch, count)) = next_batch(
+                &mut self.deframer,
+                out_of_band,
+                takes,
+                sharing,
+                self.count,
+                &mut Worked::default(),
+            )
         {
             self.count += count as u64;
-            speech.emission.message = Some(batch);
+            response_writer.outgoing.message = Some(batch);
             return Ok(());
         }
-        speech.emission.message = self.deframer.next();
-        if speech.emission.message.is_none() {
+        response_writer.outgoing.message = self.deframer.next();
+        if response_writer.outgoing.message.is_none() {
             return Ok(());
         }
         let number = self.count;
         self.count += 1;
         let Some(Passing { sharing, peer, .. }) = &self.passing else { return Ok(()) };
-        let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
-        match bypass.and_then(|bypass| bypass.take_out(number)) {
+        let (stream, message): (&Stream, _) =
+            (response_writer.stream.borrow(), &mut response_writer.outgoing.message);
+        match out_of_band.and_then(|out_of_band| out_of_band.take_out(number)) {
             Some(past) => *message = Some(past.encode(sharing, *peer, stream, takes)?),
             None => sharing.wrap(message, *peer, stream)?,
         }
@@ -277,18 +288,23 @@ impl HttpHandle {
 impl Handle for HttpHandle {
     type Held = Held;
 
-    fn poll(&mut self, cx: &mut Context<'_>, speech: &mut Speech<Held>, deadline: &Deadline) -> Poll<Step> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        response_writer: &mut ResponseWriter<Held>,
+        deadline: &Deadline,
+    ) -> Poll<Step> {
         if let State::Handler(handler) = &mut self.state {
             let response = ready!(handler.poll(cx));
-            if let Some(step) = self.begin_response(response, speech) {
+            if let Some(step) = self.begin_response(response, response_writer) {
                 return Poll::Ready(step);
             }
         }
-        self.poll_response(cx, speech, deadline)
+        self.poll_response(cx, response_writer, deadline)
     }
 
-    fn is_shortcut(&self) -> bool {
-        self.passing.as_ref().is_some_and(|passing| passing.is_shortcut)
+    fn is_direct_connection(&self) -> bool {
+        self.passing.as_ref().is_some_and(|passing| passing.is_direct_connection)
     }
 
     fn end(&mut self, _: bool) {
@@ -305,7 +321,8 @@ impl Serving<HttpHandle> {
         record: Option<ServedCall>,
     ) -> Serving<HttpHandle> {
         let (state, deframer) = (State::Ended, Deframer::default());
-        let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0, has_spoken: false };
+        let handle =
+            HttpHandle { state, deframer, passing: None, out_of_band: None, count: 0, has_spoken: false };
         let mut serving = Serving::idle(handle);
         serving.begin(stream, deadlines, record);
         serving.take_up(Step::Last(refusal));

@@ -1,6 +1,6 @@
-//! A server behind a shepherd that it trusts becomes a member of the pool in which the shepherd places objects for it.
+//! A server behind a gateway that it trusts becomes a member of the pool in which the gateway places objects for it.
 //!
-//! Joins of sessions with one shepherd stand in line, so that they are one member. Nobody else's wait for them: who coordinates a pool may
+//! Joins of sessions with one gateway stand in line, so that they are one member. Nobody else's wait for them: who coordinates a pool may
 //! be silent.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ fn config() -> Config {
     Config { low_watermark: 0, ..Config::default() }
 }
 
-/// The memberships of a server's sessions, by where each pool is. Workers with the same shepherd are one member.
+/// The memberships of a server's sessions, by where each pool is. Backend connections with the same gateway are one member.
 #[derive(Clone, Default)]
 pub(crate) struct Memberships {
     known: Arc<Mutex<HashMap<Address, Weak<Line>>>>,
@@ -118,7 +118,7 @@ mod tests {
         assert!(!waiting.is_finished() && !behind.is_finished(), "it was in line behind the silent one");
         let [one, other] = [2, 3].map(|at: usize| sessions[at].reads_in.get().unwrap().clone());
         let bytes = one.copy_from_slice(&[7; 5000]).unwrap();
-        assert!(other.has(&bytes), "sessions with one shepherd are one member");
+        assert!(other.has(&bytes), "sessions with one gateway are one member");
         // Each session joins once, and one pool at a time.
         for session in [&sessions[0], &sessions[2]] {
             let again = session.clone().join(good.clone(), invite()).await.unwrap_err();

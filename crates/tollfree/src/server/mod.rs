@@ -6,20 +6,20 @@ mod call_tasks;
 pub(crate) mod caller;
 pub(crate) mod connection;
 pub(crate) mod control;
+pub(crate) mod direct_connection;
+pub(crate) mod final_status;
 pub(crate) mod http2_body;
 pub(crate) mod http_handle;
 pub(crate) mod inline_policy;
 pub(crate) mod joining;
-pub(crate) mod last_words;
 pub(crate) mod layers;
 pub(crate) mod linger;
 pub(crate) mod load;
 pub(crate) mod offer;
 pub(crate) mod request_body;
+pub(crate) mod response_writer;
 pub(crate) mod serving;
 pub(crate) mod session_task;
-pub(crate) mod shortcut;
-pub(crate) mod speech;
 pub(crate) mod trace;
 pub(crate) mod typed;
 
@@ -104,10 +104,10 @@ pub struct Server {
     metrics: Option<Metrics>,
     age: Age,
     offers_upgrade: bool,
-    /// Whose shepherds' objects need not be verified, if that was said.
-    trusted_shepherds: Option<PeerPolicy>,
+    /// Whose gateways' objects need not be verified, if that was said.
+    trusted_gateways: Option<PeerPolicy>,
     /// Set where a thread serves and does nothing else: the sessions on it.
-    worker: Option<Arc<AtomicUsize>>,
+    backend_connection: Option<Arc<AtomicUsize>>,
     #[cfg(feature = "tls")]
     tls: Option<ServerTlsConfig>,
 }
@@ -136,8 +136,8 @@ impl Server {
             metrics: None,
             age: Age::default(),
             offers_upgrade: true,
-            trusted_shepherds: None,
-            worker: None,
+            trusted_gateways: None,
+            backend_connection: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -181,13 +181,13 @@ impl Server {
         self
     }
 
-    /// The users whose shepherds are trusted with objects as a device is that writes to memory, by the kernel's word on who runs the
-    /// shepherd that this server [attaches](Server::attach) to. What such a shepherd hands over as an object is read as it comes;
+    /// The users whose gateways are trusted with objects as a device is that writes to memory, by the kernel's word on who runs the
+    /// gateway that this server [attaches](Server::attach) to. What such a gateway hands over as an object is read as it comes;
     /// every other one's is verified first, which costs this process time. Unless this says otherwise, root's and this process's own
-    /// user's are trusted; `PeerPolicy::Users(vec![])` trusts nobody's. Other clients are never trusted so, and a shepherd trusts no
-    /// server. `SECURITY.md` says what a shepherd that is trusted can do.
-    pub fn trusted_shepherds(mut self, users: PeerPolicy) -> Server {
-        self.trusted_shepherds = Some(users);
+    /// user's are trusted; `PeerPolicy::Users(vec![])` trusts nobody's. Other clients are never trusted so, and a gateway trusts no
+    /// server. `SECURITY.md` says what a gateway that is trusted can do.
+    pub fn trusted_gateways(mut self, users: PeerPolicy) -> Server {
+        self.trusted_gateways = Some(users);
         self
     }
 
@@ -479,7 +479,7 @@ impl Server {
         self.serve_many_with_shutdown(uris, pending()).await
     }
 
-    /// Serves one address on the calling thread, which does nothing else until the process ends: a worker, pinned to a
+    /// Serves one address on the calling thread, which does nothing else until the process ends: a backend connection, pinned to a
     /// core of its own where the lowest latency is wanted. While a single client is attached and no handler is under way
     /// it spins for longer than a task of a shared runtime may; otherwise it waits as any server does. Handlers run on
     /// this thread, in a runtime that is made here.
@@ -508,7 +508,7 @@ impl Server {
         let uri = uri.into();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| ServeError::Socket { address: uri.clone(), source })?;
-        self.worker = Some(Arc::default());
+        self.backend_connection = Some(Arc::default());
         runtime.block_on(self.serve_with_shutdown(uri, signal))
     }
 
@@ -718,7 +718,7 @@ impl Server {
                 http_details: self.http_details,
                 http2: self.http2,
                 sessions: Arc::default(),
-                worker: self.worker,
+                backend_connection: self.backend_connection,
                 relays_objects: false,
             });
         }
@@ -737,7 +737,7 @@ impl Server {
             http_details: self.http_details,
             http2: self.http2,
             sessions: Arc::default(),
-            worker: self.worker,
+            backend_connection: self.backend_connection,
             relays_objects: false,
         })
     }

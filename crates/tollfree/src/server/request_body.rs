@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Frame;
-use tollfree_transport::{Arrival, End, Stream};
+use tollfree_transport::{End, Incoming, Stream};
 use tonic::{Code, Status};
 
-use crate::message::bypass::Bypass;
+use crate::message::out_of_band::OutOfBand;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
 use crate::status;
@@ -27,19 +27,19 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
+    /// The body of a call that `incoming` came with. SegmentedMessages may take the `out_of_band`.
     pub(crate) fn new(
         stream: Arc<Stream>,
         deadline_ns: Option<u64>,
-        arrival: Option<Arrival>,
+        incoming: Option<Incoming>,
         sharing: Arc<Sharing>,
-        bypass: Option<Bypass>,
+        out_of_band: Option<OutOfBand>,
     ) -> RequestBody {
         RequestBody {
             stream,
             deadline_ns,
             sharing,
-            inflow: Inflow::after(arrival.map(Arrival::into_part), bypass),
+            inflow: Inflow::after(incoming.map(Incoming::into_part), out_of_band),
             ended: false,
         }
     }

@@ -1,7 +1,7 @@
-//! One call on the server, from the first look at its handler to its last words: one state machine for all handlers.
+//! One call on the server, from the first look at its handler to its final status: one state machine for all handlers.
 //!
 //! ```text
-//! begin ──► the handler has its turn ──► last words ──► over
+//! begin ──► the handler has its turn ──► final status ──► over
 //!              │ waits: is anybody there still? is there time left?
 //!                                            │ wait: has the client time left?
 //! ```
@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use crate::call::deadline::{Deadline, Deadlines};
 use crate::metrics::ServedCall;
-use crate::server::speech::Speech;
+use crate::server::response_writer::ResponseWriter;
 use crate::status;
 
 /// How a handler is called: with an `http::Request`, or with a typed message.
@@ -29,12 +29,12 @@ pub(crate) trait Handle: Unpin {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        speech: &mut Speech<Self::Held>,
+        response_writer: &mut ResponseWriter<Self::Held>,
         deadline: &Deadline,
     ) -> Poll<Step>;
 
-    /// Whether the client is a process that a shepherd has led here.
-    fn is_shortcut(&self) -> bool;
+    /// Whether the client is a process that a gateway has led here.
+    fn is_direct_connection(&self) -> bool;
 
     /// The handler is not asked again. `is_whole`: it has come to its own end.
     fn end(&mut self, is_whole: bool);
@@ -71,11 +71,11 @@ pub(crate) struct Serving<H: Handle> {
 
 /// A call that is not over.
 struct Ongoing<S> {
-    speech: Speech<S>,
-    /// The handler's, and the client's while last words wait.
+    response_writer: ResponseWriter<S>,
+    /// The handler's, and the client's while final status wait.
     deadline: Deadline,
     client_ns: Option<u64>,
-    /// Its last words are being sent.
+    /// Its final status are being sent.
     is_ending: bool,
 }
 
@@ -88,13 +88,14 @@ impl<H: Handle> Serving<H> {
     /// Begins a call; `record` counts it.
     pub(crate) fn begin(&mut self, stream: H::Held, deadlines: Deadlines, record: Option<ServedCall>) {
         let deadline = Deadline::new(deadlines.handler_ns());
-        let speech = Speech::new(stream, record, self.handle.is_shortcut());
-        self.call = Some(Ongoing { speech, deadline, client_ns: deadlines.client_ns(), is_ending: false });
+        let response_writer = ResponseWriter::new(stream, record, self.handle.is_direct_connection());
+        self.call =
+            Some(Ongoing { response_writer, deadline, client_ns: deadlines.client_ns(), is_ending: false });
     }
 
     /// What is to be sent on the call.
-    pub(crate) fn speech(&mut self) -> Option<&mut Speech<H::Held>> {
-        self.call.as_mut().map(|call| &mut call.speech)
+    pub(crate) fn response_writer(&mut self) -> Option<&mut ResponseWriter<H::Held>> {
+        self.call.as_mut().map(|call| &mut call.response_writer)
     }
 
     /// Takes up what came of a handler's turn. Whether the call is over.
@@ -103,8 +104,8 @@ impl<H: Handle> Serving<H> {
         let is_whole = matches!(step, Step::Said | Step::Last(_));
         match step {
             Step::Said => {}
-            Step::Last(last) => call.speech.end_with(last),
-            Step::Late => call.speech.abort_with(status::deadline()),
+            Step::Last(last) => call.response_writer.end_with(last),
+            Step::Late => call.response_writer.abort_with(status::deadline()),
             Step::Over => return true,
         }
         self.handle.end(is_whole);
@@ -126,24 +127,29 @@ impl<H: Handle> Future for Serving<H> {
         loop {
             let Serving { handle, call: Some(call) } = &mut *this else { return Poll::Ready(()) };
             if call.is_ending {
-                let Poll::Ready(is_over) = call.speech.poll_emit(cx) else {
+                let Poll::Ready(is_over) = call.response_writer.poll_emit(cx) else {
                     // The server's own limit is the handler's. A client that is slow has until its deadline.
                     call.deadline.move_to(call.client_ns);
                     ready!(call.deadline.poll(cx));
                     // Its turn may have been over, and nothing else in the way.
-                    if call.speech.poll_emit(cx).is_pending() || !call.speech.is_said() {
-                        call.speech.give_up(Code::DeadlineExceeded);
+                    if call.response_writer.poll_emit(cx).is_pending() || !call.response_writer.is_said() {
+                        call.response_writer.give_up(Code::DeadlineExceeded);
                     }
                     return Poll::Ready(());
                 };
-                if is_over || call.speech.is_said() {
+                if is_over || call.response_writer.is_said() {
                     return Poll::Ready(());
                 }
                 continue;
             }
-            let step = match turn(handle, |handle| handle.poll(cx, &mut call.speech, &call.deadline)) {
+            let step = match turn(handle, |handle| handle.poll(cx, &mut call.response_writer, &call.deadline))
+            {
                 Poll::Ready(step) => step,
-                Poll::Pending if call.speech.is_said() && call.speech.poll_ended(cx).is_ready() => Step::Over,
+                Poll::Pending
+                    if call.response_writer.is_said() && call.response_writer.poll_ended(cx).is_ready() =>
+                {
+                    Step::Over
+                }
                 Poll::Pending => {
                     ready!(call.deadline.poll(cx));
                     Step::Late

@@ -21,7 +21,7 @@ use tollfree_layout::metadata::pairs;
 use tollfree_os::tonic_uds::UdsConnectInfo;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
-use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, GRPC_PREFIX_LEN, PeerPool, now_ns};
+use tollfree_transport::{Accepted, Attachment, Call, Closed, GRPC_PREFIX_LEN, Incoming, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -29,8 +29,8 @@ use tonic::service::Routes;
 use crate::call::attempts::deadline_ns;
 use crate::call::deadline::Deadlines;
 use crate::endpoint::chance;
-use crate::message::bypass::{Bypass, OfServer};
 use crate::message::encoding::says_encoding;
+use crate::message::out_of_band::{OfServer, OutOfBand};
 use crate::message::payloads::Sharing;
 use crate::message::relay::Offer;
 use crate::metadata::template::Templates;
@@ -79,8 +79,8 @@ pub(crate) struct ServerContext {
     /// Sessions that are served.
     pub(crate) sessions: Arc<AtomicUsize>,
     /// Set where a thread serves and does nothing else: the sessions on it.
-    pub(crate) worker: Option<Arc<AtomicUsize>>,
-    /// Calls are handed on to other sessions, which may take objects.
+    pub(crate) backend_connection: Option<Arc<AtomicUsize>>,
+    /// Calls are failed over to other sessions, which may take objects.
     pub(crate) relays_objects: bool,
 }
 
@@ -145,11 +145,11 @@ struct MethodEntry {
     is_generated: bool,
     /// The fingerprint of its types, where a generated server takes objects.
     types: Option<u64>,
-    /// Set where its calls are handed on to other sessions, which may take objects.
+    /// Set where its calls are failed over to other sessions, which may take objects.
     offer: Option<Arc<Offer>>,
     uri: Uri,
     pace: InlinePolicy,
-    /// The shepherd's own: no call of the application's, and it stands for as long as the shepherd likes.
+    /// The gateway's own: no call of the application's, and it stands for as long as the gateway likes.
     is_control: bool,
 }
 
@@ -169,15 +169,15 @@ pub(crate) struct SessionTask {
     spare_headers: Option<HeaderMap>,
     /// Of requests with metadata, by their methods.
     templates: Templates,
-    /// Set in a session with a shepherd: whom its calls come from.
+    /// Set in a session with a gateway: whom its calls come from.
     callers: Option<Callers>,
-    /// Set in a session with a shepherd: what answers the shepherd's own calls.
+    /// Set in a session with a gateway: what answers the gateway's own calls.
     control: Option<Arc<dyn Handler>>,
-    /// Set in a session with a shepherd whose objects need not be verified.
+    /// Set in a session with a gateway whose objects need not be verified.
     trust: Option<Trust>,
     tasks: CallTasks,
     /// Set where the thread serves sessions and does nothing else: how many there are.
-    worker: Option<Seat>,
+    backend_connection: Option<Seat>,
     /// Among all sessions of the server.
     seat: Seat,
     /// Calls that were served since others had their turn.
@@ -219,7 +219,7 @@ impl SessionTask {
         if let Some(metrics) = &duty.metrics {
             metrics.watch_session(&attachment);
         }
-        let worker = duty.worker.as_ref().map(Seat::take);
+        let backend_connection = duty.backend_connection.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
         let sharing = duty.sharing.clone();
         SessionTask {
@@ -236,7 +236,7 @@ impl SessionTask {
             trust: None,
             headers,
             tasks: CallTasks::default(),
-            worker,
+            backend_connection,
             seat,
             turn_count: 0,
         }
@@ -248,9 +248,9 @@ impl SessionTask {
         self
     }
 
-    /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in. It
+    /// The client is a gateway that this server has attached to: what it says of callers is true, and whom it names is let in. It
     /// may be trusted with objects, and name a pool then that these lie in.
-    pub(crate) fn of_shepherd(
+    pub(crate) fn of_gateway(
         mut self,
         control: Arc<dyn Handler>,
         trust: Option<Trust>,
@@ -266,7 +266,7 @@ impl SessionTask {
         self
     }
 
-    /// The client is a process that the shepherd has named: its handlers are told that it calls, as they are of others' calls.
+    /// The client is a process that the gateway has named: its handlers are told that it calls, as they are of others' calls.
     pub(crate) fn of_neighbor(mut self) -> SessionTask {
         self.callers = Some(Callers::of_neighbor(self.attachment.peer()));
         self
@@ -327,7 +327,7 @@ impl SessionTask {
         loop {
             // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
             let turn = ready!(tokio::task::coop::poll_proceed(cx));
-            if let Some(seat) = &self.worker {
+            if let Some(seat) = &self.backend_connection {
                 // With others on the thread, other sessions or handlers, nobody may spin for long.
                 attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
             }
@@ -349,7 +349,7 @@ impl SessionTask {
                 return Poll::Ready(Ok(()));
             }
         }
-        if !draining && self.worker.is_none() {
+        if !draining && self.backend_connection.is_none() {
             // Nothing depends on the calls under way.
             return Poll::Pending;
         }
@@ -378,8 +378,8 @@ impl SessionTask {
             {
                 let is_known = self.known(accepted.method()).is_some();
                 let mut call = accepted.into_call(!is_known);
-                let arrival = call.first.take();
-                self.serve(cx, call, arrival);
+                let incoming = call.first.take();
+                self.serve(cx, call, incoming);
             }
             if count == INLINE_COUNT || !attachment.try_accept(place) {
                 break;
@@ -447,10 +447,10 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Arrival>) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, incoming: Option<Incoming>) {
         let method = call.method;
         if self.is_control(&call) {
-            let (serving, _) = self.begin(call, arrival, None);
+            let (serving, _) = self.begin(call, incoming, None);
             return self.spawn(method, serving, None);
         }
         let record = self.duty.metrics.clone().map(|metrics| match self.known(method) {
@@ -469,7 +469,7 @@ impl SessionTask {
                 return;
             }
         };
-        let (mut serving, inline) = self.begin(call, arrival, record);
+        let (mut serving, inline) = self.begin(call, incoming, record);
         if !inline {
             self.spawn(method, serving, counted);
             return;
@@ -498,7 +498,7 @@ impl SessionTask {
         self.prepare();
     }
 
-    /// Whether a call is the shepherd's own, which counts with none of the application's.
+    /// Whether a call is the gateway's own, which counts with none of the application's.
     fn is_control(&mut self, call: &Call) -> bool {
         self.control.is_some()
             && match self.known(call.method) {
@@ -532,13 +532,14 @@ impl SessionTask {
         }
     }
 
-    /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, call: Call, arrival: Option<Arrival>, record: Option<ServedCall>) -> (Begun, bool) {
+    /// Begins a call; `incoming` came with it.
+    fn begin(&mut self, call: Call, incoming: Option<Incoming>, record: Option<ServedCall>) -> (Begun, bool) {
         let mut deadlines = self.deadlines(call.deadline_ns);
-        let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
+        let is_direct_connection = self.callers.as_ref().is_some_and(Callers::is_neighbor);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
-        let is_shepherd = self.control.is_some();
-        let passing = || Passing { sharing: self.sharing.clone(), peer, is_shortcut, is_shepherd, trust };
+        let is_gateway = self.control.is_some();
+        let passing =
+            || Passing { sharing: self.sharing.clone(), peer, is_direct_connection, is_gateway, trust };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -605,7 +606,7 @@ impl SessionTask {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
                 let request = request(&call, known.uri.clone(), left, headers, extensions, callers);
-                direct.begin_intercepted(&mut place, call, arrival, &**handler, request, deadlines, record);
+                direct.begin_intercepted(&mut place, call, incoming, &**handler, request, deadlines, record);
             } else {
                 let mut headers = HeaderMap::new();
                 if self.duty.http_details {
@@ -617,7 +618,7 @@ impl SessionTask {
                 if let Some(callers) = callers {
                     callers.tell(&mut headers, &mut extensions);
                 }
-                direct.begin(&mut place, call, arrival, headers, extensions, deadlines, record);
+                direct.begin(&mut place, call, incoming, headers, extensions, deadlines, record);
             }
             return (Begun::Direct(place), inline);
         }
@@ -626,17 +627,17 @@ impl SessionTask {
         let passing = passing();
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
-        let bypass = match &known.offer {
-            Some(offer) => Some(Bypass::of_relay(offer.clone())),
-            None => (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types, trust)),
+        let out_of_band = match &known.offer {
+            Some(offer) => Some(OutOfBand::of_relay(offer.clone())),
+            None => (passes_refs || known.types.is_some()).then(|| OutOfBand::of_server(known.types, trust)),
         };
-        if let Some(bypass) = &bypass {
-            request.extensions_mut().insert(OfServer(bypass.clone()));
+        if let Some(out_of_band) = &out_of_band {
+            request.extensions_mut().insert(OfServer(out_of_band.clone()));
         }
         // Whether an object is taken is known when the service has been called. Its bytes are no message to one that takes none.
-        let has_object = arrival.as_ref().is_some_and(Arrival::has_object);
-        let request_or_rest = match arrival {
-            Some(arrival) if !has_object => arrival.into_request().map_err(Some),
+        let has_object = incoming.as_ref().is_some_and(Incoming::has_object);
+        let request_or_rest = match incoming {
+            Some(incoming) if !has_object => incoming.into_request().map_err(Some),
             rest => Err(rest),
         };
         let stream = match request_or_rest {
@@ -653,11 +654,11 @@ impl SessionTask {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
                 let until_ns = deadlines.handler_ns();
-                let body = RequestBody::new(stream.clone(), until_ns, rest, sharing, bypass.clone());
+                let body = RequestBody::new(stream.clone(), until_ns, rest, sharing, out_of_band.clone());
                 let body = Body::new(body);
                 *request.body_mut() = match &record {
                     None => body,
-                    Some(record) => record.tell_received(body, bypass.clone()),
+                    Some(record) => record.tell_received(body, out_of_band.clone()),
                 };
                 Held::Shared(stream)
             }
@@ -665,7 +666,7 @@ impl SessionTask {
         // What the service does at once, it must not take the session's other calls with it by.
         let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
             Ok(handling) => {
-                let mut serving = Serving::idle(HttpHandle::new(handling, passing, bypass));
+                let mut serving = Serving::idle(HttpHandle::new(handling, passing, out_of_band));
                 serving.begin(stream, deadlines, record);
                 serving
             }
@@ -678,7 +679,7 @@ impl SessionTask {
 /// Ready when the client has taken hold of all payloads that were sent to it, or has had the time to.
 async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
     let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
-    while attachment.ropes_in_flight() > 0 && Instant::now() < until {
+    while attachment.segmented_messages_in_flight() > 0 && Instant::now() < until {
         attachment.look_for_taken();
         tokio::time::sleep(LINGER_STEP).await;
     }

@@ -18,9 +18,9 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::channel::Channel;
 use crate::channel::slot::Slot;
-use crate::message::bypass::{Bypass, OfClient};
 use crate::message::codec::{Coding, OneCall};
 use crate::message::form::Form;
+use crate::message::out_of_band::{OfClient, OutOfBand};
 use crate::message::streaming::Streaming;
 use crate::metadata::GRPC;
 use crate::typed::bodies::Borrowed;
@@ -134,7 +134,7 @@ impl<T> Grpc<T> {
 }
 
 /// Finds out what a service is: lets a [`Slot`] go through it if it is a channel of ours.
-fn introduce<T: GrpcService<Body>>(service: &mut T) -> Target {
+fn register<T: GrpcService<Body>>(service: &mut T) -> Target {
     if typeid::of::<T>() != TypeId::of::<Channel>() {
         return Target::Foreign;
     }
@@ -155,7 +155,7 @@ impl<T, F> Grpc<InterceptedService<T, F>> {
     where
         T: GrpcService<Body>,
     {
-        let target = match introduce(&mut service) {
+        let target = match register(&mut service) {
             Target::Channel(channel) => Target::Intercepted(channel),
             target => target,
         };
@@ -176,7 +176,7 @@ where
 
     /// A client of a service, with the first part of all URIs.
     pub fn with_origin(mut service: T, origin: Uri) -> Self {
-        let target = introduce(&mut service);
+        let target = register(&mut service);
         let mut client = Grpc::with_target(service, target);
         client.settings.origin = origin;
         client
@@ -364,19 +364,19 @@ where
     /// fingerprint of the method's types, where its stubs take objects.
     fn one_call(&self, extensions: &mut Extensions, types: Option<u64>) -> OneCall {
         let settings = &self.settings;
-        let bypass = match &self.target {
+        let out_of_band = match &self.target {
             // Nothing is between the client and the channel that would look at messages.
             Target::Channel(channel) | Target::Intercepted(channel) | Target::Http2(channel) => {
                 let is_of_use = channel.passes_refs() || types.is_some() && channel.has_sessions_only();
-                is_of_use.then(|| Bypass::of_client(types))
+                is_of_use.then(|| OutOfBand::of_client(types))
             }
             Target::Foreign => None,
         };
-        if let Some(bypass) = &bypass {
-            extensions.insert(OfClient(bypass.clone()));
+        if let Some(out_of_band) = &out_of_band {
+            extensions.insert(OfClient(out_of_band.clone()));
         }
         OneCall {
-            bypass,
+            out_of_band,
             encoding_len_max: settings.encoding_len_max,
             decoding_len_max: settings.decoding_len_max,
             compresses: settings.send.is_some(),

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Started, Stream, Whole,
+    Attachment, End, Ending, Incoming, Opening, Outgoing, SendError, SingleFrame, Started, Stream,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -14,9 +14,9 @@ use tonic::{Code, Status};
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::http::response_body::end_status;
+use crate::message::deferred::{self, Deferred};
 use crate::message::encoding::{Gather, Gathered, Received, What, says_encoding};
 use crate::message::form::Form;
-use crate::message::lent::{self, Lent};
 use crate::message::payloads::Sharing;
 use crate::message::received::Fetching;
 use crate::metadata::template;
@@ -60,7 +60,7 @@ pub(crate) struct Reply {
 pub(crate) struct Quick {
     attachment: Arc<Attachment>,
     /// What is not sent of the request.
-    emission: Emission,
+    outgoing: Outgoing,
     deadline: Deadline,
     /// The call, while it is open and this looks after it.
     open: Option<Stream>,
@@ -69,7 +69,7 @@ pub(crate) struct Quick {
 /// Where those steps have led to.
 pub(crate) enum Step {
     /// All has come, with status OK.
-    Answered(Whole),
+    Answered(SingleFrame),
     /// The call goes on.
     On(Box<Begun>),
 }
@@ -98,7 +98,7 @@ pub(crate) enum Begun {
     /// It has failed.
     Failed(Failed),
     /// It is open, and this has come.
-    Open(Stream, Option<Arrival>),
+    Open(Stream, Option<Incoming>),
 }
 
 impl Begun {
@@ -107,8 +107,8 @@ impl Begun {
     /// # Errors
     /// The status for a message that can't be had.
     pub(crate) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<Came>, Status> {
-        let Begun::Open(_, Some(Arrival::Part(arrival))) = self else { return Ok(None) };
-        let Some((headers, chunk, trailers)) = arrival.take_answer() else { return Ok(None) };
+        let Begun::Open(_, Some(Incoming::Part(incoming))) = self else { return Ok(None) };
+        let Some((headers, chunk, trailers)) = incoming.take_answer() else { return Ok(None) };
         let mut gather = Gather::new(request.len_max, request.types.is_some());
         gather.add(chunk)?;
         let message = gather.take(request.sharing)?;
@@ -122,13 +122,13 @@ impl Quick {
     pub(crate) fn new(attachment: Arc<Attachment>, request: &Request<'_>) -> Quick {
         Quick {
             attachment,
-            emission: Emission::default(),
+            outgoing: Outgoing::default(),
             deadline: Deadline::new(request.deadline_ns),
             open: None,
         }
     }
 
-    /// Makes the message ready for a session that is known: as it lies in `message`, or as it is `lent`.
+    /// Makes the message ready for a session that is known: as it lies in `message`, or as it is `deferred`.
     ///
     /// # Errors
     /// As [`Sharing::encode`].
@@ -137,7 +137,7 @@ impl Quick {
         &mut self,
         request: &Request<'_>,
         message: &mut M,
-        lent: &mut Option<Arc<Lent<F, M>>>,
+        deferred: &mut Option<Arc<Deferred<F, M>>>,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
         let (sharing, outlet) = (request.sharing, &*self.attachment);
@@ -160,13 +160,13 @@ impl Quick {
         };
         let message = match object {
             Some(object) => object,
-            None => lent::send(message, lent, sharing, len_max, outlet.peer_pool(), outlet)?,
+            None => deferred::send(message, deferred, sharing, len_max, outlet.peer_pool(), outlet)?,
         };
         if let Some(made) = &request.made {
             made.sent(message.len());
         }
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
-        self.emission = Emission { headers, message: Some(message), ending };
+        self.outgoing = Outgoing { headers, message: Some(message), ending };
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Quick {
                 };
                 let meanwhile: Option<&mut dyn FnMut()> =
                     if request.block.is_empty() { None } else { Some(&mut meanwhile) };
-                let started = self.attachment.start(cx, request.opening(), &mut self.emission, meanwhile);
+                let started = self.attachment.start(cx, request.opening(), &mut self.outgoing, meanwhile);
                 turn.made_progress();
                 match started {
                     Ok(Started::Answered(answer)) => return Poll::Ready(Step::Answered(answer)),
@@ -217,13 +217,13 @@ impl Quick {
                 }
             }
         };
-        if !self.emission.is_empty() {
+        if !self.outgoing.is_empty() {
             return Poll::Ready(Step::On(Box::new(Begun::Open(stream, None))));
         }
-        let polled = if waits { Poll::Pending } else { stream.poll_arrival(cx) };
+        let polled = if waits { Poll::Pending } else { stream.poll_incoming(cx) };
         match polled {
-            Poll::Ready(Ok(Arrival::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
-            Poll::Ready(Ok(arrival)) => Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(arrival))))),
+            Poll::Ready(Ok(Incoming::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
+            Poll::Ready(Ok(incoming)) => Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(incoming))))),
             Poll::Ready(Err(closed)) => Poll::Ready(Step::failed(status::closed(&closed, peer).into())),
             Poll::Pending if self.deadline.poll(cx).is_pending() => {
                 self.open = Some(stream);
@@ -259,13 +259,13 @@ pub(crate) async fn go_on(
     begun: Begun,
     reply: &mut Reply,
 ) -> Result<(), Failed> {
-    let Quick { attachment, emission, deadline, .. } = quick;
+    let Quick { attachment, outgoing, deadline, .. } = quick;
     let (opened, mut first) = match begun {
-        Begun::Open(stream, arrival) => (Ok(stream), arrival),
+        Begun::Open(stream, incoming) => (Ok(stream), incoming),
         Begun::Failed(failed) => return Err(failed),
         Begun::Not => {
             let (mut opener, opening) = (attachment.open(), request.opening());
-            (poll_fn(|cx| guard(opener.poll_open(cx, opening, emission), deadline, cx)).await?, None)
+            (poll_fn(|cx| guard(opener.poll_open(cx, opening, outgoing), deadline, cx)).await?, None)
         }
     };
     let stream = match opened {
@@ -275,17 +275,17 @@ pub(crate) async fn go_on(
     let mut gather = Gather::new(request.len_max, request.types.is_some());
     loop {
         let arrived = match first.take() {
-            Some(arrival) => arrival,
-            None => poll_fn(|cx| poll_arrival(cx, &stream, emission, peer, deadline)).await?,
+            Some(incoming) => incoming,
+            None => poll_fn(|cx| poll_incoming(cx, &stream, outgoing, peer, deadline)).await?,
         };
-        let arrival = arrived.into_part();
-        if arrival.headers.is_some() {
-            reply.headers = arrival.headers;
+        let incoming = arrived.into_part();
+        if incoming.headers.is_some() {
+            reply.headers = incoming.headers;
         }
-        if let Some(chunk) = arrival.chunk {
+        if let Some(chunk) = incoming.chunk {
             gather.add(chunk)?;
         }
-        match arrival.end {
+        match incoming.end {
             None => {}
             Some(End::Trailers { code, block }) => {
                 reply.message = match received(&mut gather, request.sharing, deadline).await {
@@ -319,28 +319,28 @@ async fn received(
 }
 
 async fn fetched(mut fetching: Fetching, what: What, deadline: &mut Deadline) -> Result<Received, Status> {
-    let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
-    Ok(what.of(rope))
+    let segmented = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
+    Ok(what.of(segmented))
 }
 
 /// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has
 /// read everything.
-fn poll_arrival(
+fn poll_incoming(
     cx: &mut Context<'_>,
     stream: &Stream,
-    emission: &mut Emission,
+    outgoing: &mut Outgoing,
     peer: &str,
     deadline: &mut Deadline,
-) -> Poll<Result<Arrival, Status>> {
-    if !emission.is_empty() {
-        match stream.poll_emit(cx, emission) {
+) -> Poll<Result<Incoming, Status>> {
+    if !outgoing.is_empty() {
+        match stream.poll_emit(cx, outgoing) {
             Poll::Ready(Ok(())) | Poll::Pending => {}
             // The reader learns how the call ended.
-            Poll::Ready(Err(EmitError::Ended | EmitError::Closed(_))) => *emission = Emission::default(),
+            Poll::Ready(Err(SendError::Ended | SendError::Closed(_))) => *outgoing = Outgoing::default(),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(status::emit(error, peer))),
         }
     }
-    match guard(stream.poll_arrival(cx), deadline, cx) {
+    match guard(stream.poll_incoming(cx), deadline, cx) {
         Poll::Pending => Poll::Pending,
         Poll::Ready(Ok(received)) => Poll::Ready(received.map_err(|closed| status::closed(&closed, peer))),
         Poll::Ready(Err(late)) => {

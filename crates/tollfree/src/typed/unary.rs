@@ -10,7 +10,7 @@ use bytes::{BufMut as _, Bytes};
 use http::Extensions;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use tollfree_transport::{Attachment, Whole};
+use tollfree_transport::{Attachment, SingleFrame};
 use tonic::body::Body;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
@@ -26,11 +26,11 @@ use crate::endpoint::{Connection, Endpoint};
 use crate::http::call::{attempt, status_alone};
 use crate::http::response_body::{ResponseBody, trailers};
 use crate::message::codec::FormDecoder;
+use crate::message::deferred::Deferred;
 use crate::message::encoding::{
-    Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep,
+    Gathered, Received, check_received, decode, decode_single_frame, encode, pack_to_keep,
 };
 use crate::message::form::{Form, Ready as _, types_of};
-use crate::message::lent::Lent;
 use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
 use crate::typed::Named;
@@ -68,7 +68,7 @@ where
         types: types_of::<F, M1, M2>(),
         made,
     };
-    let (mut first, mut begun, mut lent) = (None, None, None);
+    let (mut first, mut begun, mut deferred) = (None, None, None);
     if let Some((endpoint, connection)) = inner.pick_now() {
         let is_plain = inner.plain.is_some();
         let mut guard = if is_plain { None } else { Some(endpoint.begin_call(terms.deadline_ns)) };
@@ -77,7 +77,7 @@ where
                 made.attempt();
             }
             let mut quick = Quick::new(attachment.clone(), &call);
-            quick.encode::<F, M1>(&call, request.get_mut(), &mut lent, settings.encoding_len_max)?;
+            quick.encode::<F, M1>(&call, request.get_mut(), &mut deferred, settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
                 // Nobody asks for metadata again that were packed, unless the call may have to go another way.
                 let spent = if is_plain { Some(request.metadata_mut()) } else { None };
@@ -107,7 +107,7 @@ where
     }
     // Boxed, as is all that few calls come to.
     let mut typed: Box<Typed<'_, F, M1, M2, N>> =
-        Box::new(Typed { channel, call, settings, request, lent, method, begun, reply: PhantomData });
+        Box::new(Typed { channel, call, settings, request, deferred, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
 }
 
@@ -118,7 +118,7 @@ struct Typed<'a, F, M1, M2, N> {
     settings: &'a Settings,
     request: &'a mut Request<M1>,
     /// The message, if it isn't in the request any more.
-    lent: Option<Arc<Lent<F, M1>>>,
+    deferred: Option<Arc<Deferred<F, M1>>>,
     method: &'a N,
     begun: Option<(Quick, Begun)>,
     reply: PhantomData<fn(F) -> M2>,
@@ -191,7 +191,7 @@ where
                 }
                 let mut quick = Quick::new(attachment.clone(), &self.call);
                 let len_max = self.settings.encoding_len_max;
-                quick.encode::<F, M1>(&self.call, self.request.get_mut(), &mut self.lent, len_max)?;
+                quick.encode::<F, M1>(&self.call, self.request.get_mut(), &mut self.deferred, len_max)?;
                 (quick, Begun::Not)
             }
         };
@@ -238,7 +238,7 @@ where
         let metadata = MetadataMap::from_headers(self.headers(failed));
         let mut extensions = self.request.extensions().clone();
         self.method.note(&mut extensions);
-        let message = self.lent.as_ref().map_or(self.request.get_ref(), |lent| &lent.message);
+        let message = self.deferred.as_ref().map_or(self.request.get_ref(), |deferred| &deferred.message);
         let message = F::ready(message, |message: <F as Form<M1>>::Ready<'_>| {
             let len = message.encoded_len();
             Ok(encode(message, len).into_bytes())
@@ -361,7 +361,7 @@ fn unsendable(error: tollfree_layout::metadata::BlockError) -> Status {
 fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
     channel: &Channel,
     call: &exchange::Request<'_>,
-    answer: &Whole,
+    answer: &SingleFrame,
 ) -> Result<Response<M2>, Status> {
     let long = check_received(answer, call.len_max)?;
     call.sharing.received_inline(answer.message().len(), 0);
@@ -372,7 +372,7 @@ fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
         call.sharing.payloads.received_object();
     }
     let message = match long {
-        None => decode_whole::<F, M2>(answer, None)?,
+        None => decode_single_frame::<F, M2>(answer, None)?,
         Some(object) => decode::<F, M2>(object, None)?,
     };
     Ok(response(channel, call.path, answer.headers(), answer.trailers(), message))

@@ -1,4 +1,4 @@
-//! Where a shepherd of another host is met.
+//! Where a gateway of another host is met.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,9 +16,9 @@ pub struct StreamAddress {
     name: ServerName<'static>,
 }
 
-/// A text that is no address of a shepherd of another host.
+/// A text that is no address of a gateway of another host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no address of a shepherd's device: write device+tls://host:port")]
+#[error("\"{text}\" is no address of a gateway's device: write device+tls://host:port")]
 pub struct StreamAddressError {
     /// As given.
     pub text: String,
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn an_address_names_host_and_port_and_is_written_as_it_was_read() {
         for text in
-            ["device+tls://shepherd.example:9443", "device+tls://192.0.2.1:1", "device+tls://[2001:db8::1]:9"]
+            ["device+tls://gateway.example:9443", "device+tls://192.0.2.1:1", "device+tls://[2001:db8::1]:9"]
         {
             assert_eq!(text.parse::<StreamAddress>().unwrap().to_string(), text);
         }

@@ -18,7 +18,7 @@ const LEN_MAX: u64 = 4 << 20;
 /// Files, PEM each. They are read anew for each connection, so new ones are used from the next one on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificates {
-    /// Who signs the shepherd's certificate.
+    /// Who signs the gateway's certificate.
     pub ca: PathBuf,
     /// This process's certificate, and those above it.
     pub certificate: PathBuf,

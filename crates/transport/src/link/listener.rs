@@ -1,4 +1,4 @@
-//! A shepherd's socket for business processes of other hosts.
+//! A gateway's socket for backends of other hosts.
 
 use std::fmt;
 use std::io;
@@ -10,23 +10,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tollfree_rendezvous::Seldom;
+use tollfree_rendezvous::RateLimitedLog;
 
 use crate::attachment::Attachment;
 use crate::link::meet;
 use crate::link::places::Places;
-use crate::silence::Silent;
+use crate::pending_handshakes::PendingHandshakes;
 use crate::turn::Turn;
 use tollfree_host::Config;
 use tollfree_host::HandshakeError;
-use tollfree_host::Ledger;
+use tollfree_host::QuotaUsage;
 
 /// Pause after the system had no descriptor or memory for one more connection.
 const SHED: Duration = Duration::from_millis(50);
 
-static NOT_ACCEPTED: Seldom = Seldom::new();
-static REFUSED: Seldom = Seldom::new();
-static NOT_STARTED: Seldom = Seldom::new();
+static NOT_ACCEPTED: RateLimitedLog = RateLimitedLog::new();
+static REFUSED: RateLimitedLog = RateLimitedLog::new();
+static NOT_STARTED: RateLimitedLog = RateLimitedLog::new();
 
 /// The name of a certificate's owner; `None` for one that names nobody.
 pub type SubjectOf = dyn Fn(&CertificateDer<'_>) -> Option<Arc<str>> + Send + Sync;
@@ -69,7 +69,7 @@ impl StreamListener {
         Ok(StreamListener { attached, closing, address })
     }
 
-    /// Where business processes meet this shepherd.
+    /// Where backends meet this gateway.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -107,7 +107,7 @@ async fn accept(
     sender: mpsc::Sender<Attachment>,
     closing: Arc<Notify>,
 ) {
-    let mut silent = Silent::default();
+    let mut silent = PendingHandshakes::default();
     tokio::select! {
         () = accept_all(&socket, &policy, &config, &sender, &mut silent) => {}
         () = closing.notified() => {}
@@ -120,9 +120,9 @@ async fn accept_all(
     policy: &StreamPolicy,
     config: &Arc<Config>,
     sender: &mpsc::Sender<Attachment>,
-    silent: &mut Silent,
+    silent: &mut PendingHandshakes,
 ) {
-    let places = Places::new(Ledger::sessions_per_user(&config.quotas));
+    let places = Places::new(QuotaUsage::sessions_per_user(&config.quotas));
     loop {
         match socket.accept().await {
             Ok((stream, address)) => {

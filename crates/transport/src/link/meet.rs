@@ -122,7 +122,7 @@ fn region_name(role: Role) -> &'static str {
     }
 }
 
-/// The part of the business process. The socket is what the session lives on.
+/// The part of the backend. The socket is what the session lives on.
 pub(crate) async fn dial(
     address: &StreamAddress,
     certificates: &Certificates,
@@ -153,7 +153,7 @@ pub(crate) async fn dial(
     .await
 }
 
-/// The part of the shepherd.
+/// The part of the gateway.
 pub(crate) async fn accept(
     socket: TcpStream,
     address: SocketAddr,

@@ -84,30 +84,30 @@ fn run(test: impl Future<Output = ()>) {
     });
 }
 
-fn message(len: usize) -> Emission {
-    Emission { message: Some(Outgoing::new(vec![7; len].into(), false)), ..Emission::default() }
+fn message(len: usize) -> Outgoing {
+    Outgoing { message: Some(OutgoingMessage::new(vec![7; len].into(), false)), ..Outgoing::default() }
 }
 
 /// Opens a call whose message is yet to come.
 async fn open(client: &Attachment) -> Arc<Stream> {
     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-    let (mut opener, mut nothing) = (client.open(), Emission::default());
+    let (mut opener, mut nothing) = (client.open(), Outgoing::default());
     Arc::new(poll_fn(|cx| opener.poll_open(cx, opening, &mut nothing)).await.unwrap())
 }
 
 /// What is sent on a call in a task of its own, as a request's body is.
-fn sends(stream: &Arc<Stream>, len: usize, count: usize) -> JoinHandle<Result<(), EmitError>> {
+fn sends(stream: &Arc<Stream>, len: usize, count: usize) -> JoinHandle<Result<(), SendError>> {
     let stream = stream.clone();
     tokio::spawn(async move {
         for _ in 0..count {
-            let mut emission = message(len);
-            poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await?;
+            let mut outgoing = message(len);
+            poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await?;
         }
         Ok(())
     })
 }
 
-type Sending = (JoinHandle<Result<(), EmitError>>, Arc<Stream>);
+type Sending = (JoinHandle<Result<(), SendError>>, Arc<Stream>);
 
 /// Calls whose messages are longer than there is room for: all senders wait, and the ring has no room for a single word.
 async fn calls_that_send(client: &Attachment) -> Vec<Sending> {
@@ -147,7 +147,7 @@ fn senders_of_calls_that_end_while_the_peer_stands_still_end_too() {
                 let calls = calls_that_send(&client).await;
                 for (sender, stream) in calls {
                     ends(&stream);
-                    assert_eq!(soon("a sender", sender).await.unwrap(), Err(EmitError::Ended));
+                    assert_eq!(soon("a sender", sender).await.unwrap(), Err(SendError::Ended));
                     drop(stream);
                 }
                 assert_eq!(client.live_count(), 0);
@@ -182,7 +182,7 @@ fn everybody_who_waits_on_a_call_that_is_let_go_of_is_told() {
         let stream = open(&client).await;
         let reads = tokio::spawn({
             let stream = stream.clone();
-            async move { poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part() }
+            async move { poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part() }
         });
         let watches = tokio::spawn({
             let stream = stream.clone();
@@ -214,12 +214,12 @@ fn a_reader_of_a_request_that_was_answered_before_its_end_is_told() {
             let stream = Arc::new(call.stream);
             let reads = tokio::spawn({
                 let stream = stream.clone();
-                async move { poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part() }
+                async move { poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part() }
             });
             // It sleeps by then.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let ending = Some(Ending::Trailers { code: 5, block: Bytes::new() });
-            let mut last = Emission { ending, ..Emission::default() };
+            let mut last = Outgoing { ending, ..Outgoing::default() };
             poll_fn(|cx| stream.poll_emit(cx, &mut last)).await.unwrap();
             let end = soon("the reader", reads).await.unwrap().end;
             assert!(matches!(end, Some(End::Cancelled { .. })), "{end:?}");

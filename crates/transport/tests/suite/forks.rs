@@ -107,12 +107,12 @@ fn fork_in_mid_call(role: &Role, address: &Address) {
         let told = |closed: &Closed| closed.to_string().contains("forked");
         let mut opener = client.open();
         let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-        let opened = opener.poll_open(&mut cx, opening, &mut Emission::default());
+        let opened = opener.poll_open(&mut cx, opening, &mut Outgoing::default());
         let checks = [
             client.closed().is_some_and(|closed| told(&closed)),
             !client.is_open(),
-            matches!(opened, Poll::Ready(Err(EmitError::Closed(closed))) if told(&closed)),
-            matches!(quiet.poll_arrival(&mut cx), Poll::Ready(Err(closed)) if told(&closed)),
+            matches!(opened, Poll::Ready(Err(SendError::Closed(closed))) if told(&closed)),
+            matches!(quiet.poll_incoming(&mut cx), Poll::Ready(Err(closed)) if told(&closed)),
             Census::take().map_count == 0,
         ];
         quiet.cancel(1);

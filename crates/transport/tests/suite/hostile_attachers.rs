@@ -1,4 +1,4 @@
-//! Processes that attach to a shepherd and break the rules: each is refused in words, costs nothing, and harms nobody else.
+//! Processes that attach to a gateway and break the rules: each is refused in words, costs nothing, and harms nobody else.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ const RING_LEN: usize = limits::RING_LEN_DEFAULT;
 /// Within this time what has to happen has happened, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shepherd's socket, and what came in by it.
-struct Shepherd {
+/// A gateway's socket, and what came in by it.
+struct Gateway {
     address: Address,
     listener: Listener,
     directory: tempfile::TempDir,
 }
 
-impl Shepherd {
-    fn start(handshake_timeout: Duration) -> Shepherd {
+impl Gateway {
+    fn start(handshake_timeout: Duration) -> Gateway {
         let directory = tempfile::tempdir().unwrap();
-        let address = Address::Path(directory.path().join("shepherd.sock"));
-        let config = Config { is_shepherd: true, lending: true, handshake_timeout, ..Config::default() };
+        let address = Address::Path(directory.path().join("gateway.sock"));
+        let config = Config { is_gateway: true, lending: true, handshake_timeout, ..Config::default() };
         let listener = Listener::bind(&address, config).unwrap();
-        Shepherd { address, listener, directory }
+        Gateway { address, listener, directory }
     }
 
     fn path(&self) -> PathBuf {
-        self.directory.path().join("shepherd.sock")
+        self.directory.path().join("gateway.sock")
     }
 
     async fn accept(&mut self) -> Attachment {
@@ -41,13 +41,13 @@ impl Shepherd {
         accepted.expect("somebody comes in time").expect("the listener listens")
     }
 
-    /// An honest process, and the shepherd's end of its session.
+    /// An honest process, and the gateway's end of its session.
     async fn attach(&mut self) -> (tokio::task::JoinHandle<Closed>, Attachment) {
-        let introduction = Introduction::new("honest", vec!["test.Echo".to_owned()]).unwrap();
+        let registration = Registration::new("honest", vec!["test.Echo".to_owned()]).unwrap();
         let began = Instant::now();
         let attached = loop {
-            // On a busy machine even an honest process may be too slow for a shepherd without patience.
-            match Attachment::attach(&self.address, &Config::default(), introduction.clone()).await {
+            // On a busy machine even an honest process may be too slow for a gateway without patience.
+            match Attachment::attach(&self.address, &Config::default(), registration.clone()).await {
                 Ok(attached) => break attached,
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
             }
@@ -64,10 +64,10 @@ fn request(of_kind: u32, body: &[u8]) -> Vec<u8> {
     [hello.as_bytes(), body].concat()
 }
 
-fn introduction(group: &[u8], services: &[&[u8]]) -> Vec<u8> {
+fn registration(group: &[u8], services: &[&[u8]]) -> Vec<u8> {
     let head = AttachHead {
         process: [5; PROCESS_ID_LEN],
-        worker: 0.into(),
+        backend_connection: 0.into(),
         group_len: (group.len() as u16).into(),
         service_count: (services.len() as u16).into(),
     };
@@ -87,25 +87,25 @@ fn refusal_to(path: &Path, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Hello {
 #[test]
 fn every_lie_of_an_attacher_is_refused_in_words() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(Duration::from_secs(60));
-        let (_, honest) = shepherd.attach().await;
+        let mut gateway = Gateway::start(Duration::from_secs(60));
+        let (_, honest) = gateway.attach().await;
         check_calls(&honest, 10).await;
         let region = Door::region(RING_LEN);
         let before = Census::take();
         let fd = region.fd();
         let attach = |body: &[u8]| request(kind::ATTACH, body);
         let with = |edit: fn(&mut Hello)| {
-            let body = introduction(b"g", &[]);
+            let body = registration(b"g", &[]);
             let mut hello = Door::hello(kind::ATTACH, RING_LEN);
             (hello.stream_count, hello.body_len) = (64.into(), (body.len() as u32).into());
             edit(&mut hello);
             [hello.as_bytes(), &body].concat()
         };
-        let whole = introduction(b"g", &[b"shop.Orders"]);
+        let whole = registration(b"g", &[b"shop.Orders"]);
         let endless = with(|hello| hello.body_len = u32::MAX.into());
         type Case<'a> = (&'a str, Vec<u8>, Vec<BorrowedFd<'a>>, u32, &'a str);
         let cases: Vec<Case<'_>> = vec![
-            ("HELLO", request(kind::HELLO, b""), vec![fd], reason::MALFORMED, "a shepherd listens"),
+            ("HELLO", request(kind::HELLO, b""), vec![fd], reason::MALFORMED, "a gateway listens"),
             ("kind 6", with(|h| h.kind = 6.into()), vec![fd], reason::MALFORMED, "another kind"),
             (
                 "no end",
@@ -117,13 +117,13 @@ fn every_lie_of_an_attacher_is_refused_in_words() {
             ("nothing", attach(b""), vec![fd], reason::MALFORMED, "middle of a name"),
             ("cut", attach(&whole[..whole.len() - 1]), vec![fd], reason::MALFORMED, "middle of a name"),
             ("more", attach(&[&whole[..], &whole].concat()), vec![fd], reason::MALFORMED, "goes on"),
-            ("no group", attach(&introduction(b"", &[])), vec![fd], reason::MALFORMED, "of a group"),
-            ("long", attach(&introduction(&[b'g'; 65], &[])), vec![fd], reason::MALFORMED, "of a group"),
-            ("UTF-8", attach(&introduction(b"g\xff", &[])), vec![fd], reason::MALFORMED, "of a group"),
-            ("slash", attach(&introduction(b"g", &[b"a/b"])), vec![fd], reason::MALFORMED, "of a service"),
+            ("no group", attach(&registration(b"", &[])), vec![fd], reason::MALFORMED, "of a group"),
+            ("long", attach(&registration(&[b'g'; 65], &[])), vec![fd], reason::MALFORMED, "of a group"),
+            ("UTF-8", attach(&registration(b"g\xff", &[])), vec![fd], reason::MALFORMED, "of a group"),
+            ("slash", attach(&registration(b"g", &[b"a/b"])), vec![fd], reason::MALFORMED, "of a service"),
             (
                 "many",
-                attach(&introduction(b"g", &[&b"s"[..]; 257])),
+                attach(&registration(b"g", &[&b"s"[..]; 257])),
                 vec![fd],
                 reason::MALFORMED,
                 "256 services",
@@ -135,7 +135,7 @@ fn every_lie_of_an_attacher_is_refused_in_words() {
             ("version", with(|h| h.version_min = 9.into()), vec![fd], reason::VERSION, "9 to 1"),
         ];
         for (what, bytes, fds, expected, words) in cases {
-            let answer = tokio::task::block_in_place(|| refusal_to(&shepherd.path(), &bytes, &fds));
+            let answer = tokio::task::block_in_place(|| refusal_to(&gateway.path(), &bytes, &fds));
             let text = answer.text();
             assert_eq!((answer.kind.get(), answer.reason.get()), (kind::REFUSAL, expected), "{what}: {text}");
             assert!(text.contains(words), "{what}: {text}");
@@ -145,33 +145,33 @@ fn every_lie_of_an_attacher_is_refused_in_words() {
     });
 }
 
-/// What a server says to those that take it for a shepherd, and a shepherd to those that take it for a server.
+/// What a server says to those that take it for a gateway, and a gateway to those that take it for a server.
 #[test]
 fn who_takes_one_for_the_other_is_told() {
     alone_for(120, async {
-        let (server, shepherd) = (Echo::start(Config::default()), Shepherd::start(PATIENCE));
-        let introduction = Introduction::new("g", Vec::new()).unwrap();
+        let (server, gateway) = (Echo::start(Config::default()), Gateway::start(PATIENCE));
+        let registration = Registration::new("g", Vec::new()).unwrap();
         let via = Config { via: Some("https://host:443".into()), ..Config::default() };
-        let attached = Attachment::attach(&server.address, &Config::default(), introduction).await;
+        let attached = Attachment::attach(&server.address, &Config::default(), registration).await;
         let called = Attachment::connect(&server.address, &via).await;
         for refused in [attached, called] {
             let error = refused.unwrap_err();
             assert!(!error.kind.is_transient(), "{error}");
-            assert!(error.to_string().contains("no shepherd listens at this socket"), "{error}");
+            assert!(error.to_string().contains("no gateway listens at this socket"), "{error}");
         }
-        let error = Attachment::connect(&shepherd.address, &Config::default()).await.unwrap_err();
+        let error = Attachment::connect(&gateway.address, &Config::default()).await.unwrap_err();
         assert!(!error.kind.is_transient(), "{error}");
         assert!(error.to_string().contains("reach it by Server::attach"), "{error}");
     });
 }
 
-/// LENDING counts for nothing from any other peer: no session but that of a process that attaches has ropes without a pool of both.
+/// LENDING counts for nothing from any other peer: no session but that of a process that attaches has segmented messages without a pool of both.
 #[test]
-fn nobody_lends_but_a_shepherd_to_those_that_attach() {
+fn nobody_lends_but_a_gateway_to_those_that_attach() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(PATIENCE);
+        let mut gateway = Gateway::start(PATIENCE);
         let server = Echo::start(Config { lending: true, ..Config::default() });
-        let attaching = introduction(b"orders", &[b"shop.Orders"]);
+        let attaching = registration(b"orders", &[b"shop.Orders"]);
         let cases: [(u32, &[u8], u64, bool); 4] = [
             (kind::HELLO, b"", feature::LENDING, false),
             (kind::VIA, b"group:orders", feature::LENDING, false),
@@ -186,7 +186,7 @@ fn nobody_lends_but_a_shepherd_to_those_that_attach() {
             let region = Door::region(RING_LEN);
             let path = match of_kind {
                 kind::HELLO => server.address.socket_path(),
-                _ => shepherd.path(),
+                _ => gateway.path(),
             };
             let (answer, door) = tokio::task::block_in_place(|| {
                 let door = Door::knock(&path).unwrap();
@@ -195,7 +195,7 @@ fn nobody_lends_but_a_shepherd_to_those_that_attach() {
             });
             assert_eq!(answer.kind.get(), kind::WELCOME, "{}", answer.text());
             if of_kind != kind::HELLO {
-                assert_eq!(shepherd.accept().await.lends(), lends, "kind {of_kind}, features {features:#x}");
+                assert_eq!(gateway.accept().await.lends(), lends, "kind {of_kind}, features {features:#x}");
             }
             let says_so = answer.features.get() & feature::LENDING != 0;
             assert_eq!(says_so, of_kind == kind::ATTACH, "kind {of_kind}");
@@ -204,16 +204,16 @@ fn nobody_lends_but_a_shepherd_to_those_that_attach() {
     });
 }
 
-/// In the middle of the message, of the introduction, and between the two.
+/// In the middle of the message, of the registration, and between the two.
 #[test]
 fn an_attacher_that_falls_silent_is_given_up() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(Duration::from_millis(300));
-        let (_, honest) = shepherd.attach().await;
+        let mut gateway = Gateway::start(Duration::from_millis(300));
+        let (_, honest) = gateway.attach().await;
         check_calls(&honest, 3).await;
         let before = Census::take();
-        let bytes = request(kind::ATTACH, &introduction(b"orders", &[b"shop.Orders"]));
-        let path = shepherd.path();
+        let bytes = request(kind::ATTACH, &registration(b"orders", &[b"shop.Orders"]));
+        let path = gateway.path();
         tokio::task::block_in_place(|| {
             let whole = limits::HELLO_LEN;
             for len in [100, whole, whole + 1, whole + 24, bytes.len() - 1] {
@@ -234,13 +234,13 @@ fn an_attacher_that_falls_silent_is_given_up() {
     });
 }
 
-/// The message may come in pieces of any size, the introduction too.
+/// The message may come in pieces of any size, the registration too.
 #[test]
 fn an_attacher_that_dribbles_is_let_in() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(PATIENCE);
-        let bytes = request(kind::ATTACH, &introduction(b"orders", &[b"shop.Orders"]));
-        let path = shepherd.path();
+        let mut gateway = Gateway::start(PATIENCE);
+        let bytes = request(kind::ATTACH, &registration(b"orders", &[b"shop.Orders"]));
+        let path = gateway.path();
         let door = tokio::task::block_in_place(|| {
             let region = Door::region(RING_LEN);
             let mut door = Door::knock(&path).unwrap();
@@ -250,7 +250,7 @@ fn an_attacher_that_dribbles_is_let_in() {
             }
             door
         });
-        let attached = shepherd.accept().await;
+        let attached = gateway.accept().await;
         let Purpose::Attach(said) = attached.purpose() else { panic!("{:?}", attached.purpose()) };
         assert_eq!((&*said.group, &*said.services), ("orders", &["shop.Orders".to_owned()][..]));
         assert_eq!(attached.peer().pid, std::process::id() as i32);
@@ -262,21 +262,21 @@ fn an_attacher_that_dribbles_is_let_in() {
 #[test]
 fn who_attaches_twice_harms_no_session_but_his_own() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(PATIENCE);
-        let (_, honest) = shepherd.attach().await;
-        let path = shepherd.path();
+        let mut gateway = Gateway::start(PATIENCE);
+        let (_, honest) = gateway.attach().await;
+        let path = gateway.path();
         for of_kind in [kind::ATTACH, kind::VIA, kind::HELLO] {
-            let again = request(of_kind, &introduction(b"twice", &[]));
+            let again = request(of_kind, &registration(b"twice", &[]));
             let region = Door::region(RING_LEN);
             let door = tokio::task::block_in_place(|| {
                 let door = Door::knock(&path).unwrap();
-                door.send(&request(kind::ATTACH, &introduction(b"once", &[])), &[region.fd()]).unwrap();
+                door.send(&request(kind::ATTACH, &registration(b"once", &[])), &[region.fd()]).unwrap();
                 let (answer, _) = door.recv_hello().unwrap().expect("it is let in");
                 assert_eq!(answer.kind.get(), kind::WELCOME, "{}", answer.text());
-                assert_eq!(answer.stream_count.get(), 0, "the shepherd takes no calls in this session");
+                assert_eq!(answer.stream_count.get(), 0, "the gateway takes no calls in this session");
                 door
             });
-            let liar = shepherd.accept().await;
+            let liar = gateway.accept().await;
             // Regions that nobody has asked for, until the session ends for it.
             let began = Instant::now();
             while liar.closed().is_none() {
@@ -291,22 +291,22 @@ fn who_attaches_twice_harms_no_session_but_his_own() {
 }
 
 #[test]
-fn random_introductions_never_panic_nor_leak() {
+fn random_registrations_never_panic_nor_leak() {
     alone_for(120, async {
-        let mut shepherd = Shepherd::start(PATIENCE);
-        let (_, honest) = shepherd.attach().await;
+        let mut gateway = Gateway::start(PATIENCE);
+        let (_, honest) = gateway.attach().await;
         check_calls(&honest, 3).await;
-        let path = shepherd.path();
+        let path = gateway.path();
         let before = Census::take();
         // Those that are let in by chance leave at once.
-        let mut listener = shepherd.listener;
+        let mut listener = gateway.listener;
         let taking = tokio::spawn(async move { while listener.accept().await.is_some() {} });
         let seed = 0xa77ac4;
         println!("seed {seed:#x}");
         tokio::task::block_in_place(|| {
             let mut chance = Chance::new(seed);
             let region = Door::region(RING_LEN);
-            let whole = introduction(b"orders", &[b"shop.Orders", b"grpc.health.v1.Health"]);
+            let whole = registration(b"orders", &[b"shop.Orders", b"grpc.health.v1.Health"]);
             for _ in 0..2000 {
                 let mut body = whole.clone();
                 for _ in 0..chance.below(4) {

@@ -339,7 +339,7 @@ fn random_frame(chance: &mut Chance, stream: &mut u64) -> Vec<u8> {
 #[test]
 fn a_flood_costs_others_no_more_than_their_turn() {
     alone_for(100, async {
-        // Both sessions of the server live in one worker: what one poll takes too long for, the other waits for.
+        // Both sessions of the server live in one backend connection: what one poll takes too long for, the other waits for.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let server = runtime.spawn(async { Echo::start(Config::default()) }).await.unwrap();

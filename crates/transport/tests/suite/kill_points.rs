@@ -98,14 +98,14 @@ impl Serving {
     }
 }
 
-/// Whose messages are ropes.
-const ROPE: &str = "/test.Echo/Rope";
+/// Whose messages are segmented messages.
+const SEGMENTED: &str = "/test.Echo/SegmentedMessage";
 
-fn outgoing(path: &[u8], message: Bytes) -> Outgoing {
-    if path == ROPE.as_bytes() {
-        Outgoing::rope(message, false, Keep::new(()))
+fn outgoing(path: &[u8], message: Bytes) -> OutgoingMessage {
+    if path == SEGMENTED.as_bytes() {
+        OutgoingMessage::segmented(message, false, Keep::new(()))
     } else {
-        Outgoing::new(message, false)
+        OutgoingMessage::new(message, false)
     }
 }
 
@@ -135,7 +135,7 @@ async fn live_with(client: &Attachment, rebinds: bool) -> Result<(), String> {
     // Payload areas and credit, both ways.
     call("/test.Echo/Call", 300_000).await?;
     // A message of which the session believes that parts of it lie in a pool, both ways.
-    call(ROPE, 100).await?;
+    call(SEGMENTED, 100).await?;
     // A call that is given up.
     let stream = begin(client, Bytes::from_static(b"x")).await.map_err(|error| error.to_string())?;
     drop(stream);
@@ -345,9 +345,9 @@ fn calls_under_way_end_when_the_server_is_killed_at_a_point() {
                 let _ = tokio::time::timeout(NOTICED, read_message(&stream)).await.expect("it ends");
             }
             for stream in &quiet {
-                let ended = tokio::time::timeout(NOTICED, poll_fn(|cx| stream.poll_arrival(cx))).await;
+                let ended = tokio::time::timeout(NOTICED, poll_fn(|cx| stream.poll_incoming(cx))).await;
                 let ended = ended.unwrap_or_else(|_| panic!("{point:?}: a call hangs"));
-                let end = ended.map(|arrival| arrival.into_part().end);
+                let end = ended.map(|incoming| incoming.into_part().end);
                 assert!(matches!(end, Ok(Some(End::SessionClosed))), "{point:?}: {end:?}");
             }
             assert_eq!(client.closed(), Some(Closed::HungUp), "{point:?}");
@@ -412,7 +412,7 @@ fn an_answer_arrives_when_it_was_published_and_not_otherwise() {
         ] {
             let victim = Process::start("kill_points::server", &path, &format!("{} 1", place(point)));
             let client = connect_when_there(&address).await;
-            let message = Bytes::from_static(b"the last words");
+            let message = Bytes::from_static(b"the final status");
             let stream = begin_at(&client, "/test.Echo/Slow", message.clone()).await.unwrap();
             let answer = tokio::time::timeout(NOTICED, read_message(&stream)).await;
             let answer = answer.unwrap_or_else(|_| panic!("{point:?}: the call hangs"));

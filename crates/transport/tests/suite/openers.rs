@@ -27,7 +27,7 @@ impl Wake for Woken {
 /// A call that has no place yet, in a task of its own.
 struct Waiting {
     opener: Opener,
-    emission: Emission,
+    outgoing: Outgoing,
     woken: Arc<Woken>,
 }
 
@@ -35,18 +35,18 @@ impl Waiting {
     /// One that begins as every call does.
     fn new(client: &Attachment, message_len: usize) -> Waiting {
         let woken = Arc::<Woken>::default();
-        let mut emission = request(message_len);
+        let mut outgoing = request(message_len);
         let waker = Waker::from(woken.clone());
-        let started = client.start(&mut Context::from_waker(&waker), OPENING, &mut emission, None).unwrap();
+        let started = client.start(&mut Context::from_waker(&waker), OPENING, &mut outgoing, None).unwrap();
         assert!(matches!(started, Started::MustWait), "there is a place for it: {started:?}");
-        let mut waiting = Waiting { opener: client.open(), emission, woken };
+        let mut waiting = Waiting { opener: client.open(), outgoing, woken };
         assert!(waiting.poll().is_none(), "there is a place for it");
         waiting
     }
 
     fn poll(&mut self) -> Option<Stream> {
         let waker = Waker::from(self.woken.clone());
-        match self.opener.poll_open(&mut Context::from_waker(&waker), OPENING, &mut self.emission) {
+        match self.opener.poll_open(&mut Context::from_waker(&waker), OPENING, &mut self.outgoing) {
             Poll::Ready(opened) => Some(opened.unwrap()),
             Poll::Pending => None,
         }
@@ -59,18 +59,18 @@ impl Waiting {
 
 const OPENING: Opening<'static> = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
 
-fn request(len: usize) -> Emission {
-    Emission {
+fn request(len: usize) -> Outgoing {
+    Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(Bytes::from(vec![7; len]), false)),
+        message: Some(OutgoingMessage::new(Bytes::from(vec![7; len]), false)),
         ending: Some(Ending::HalfClose),
     }
 }
 
 /// Opens a call, if that can be done at once.
 fn start(client: &Attachment, message_len: usize) -> Option<Stream> {
-    let mut emission = request(message_len);
-    match client.start(&mut Context::from_waker(Waker::noop()), OPENING, &mut emission, None).unwrap() {
+    let mut outgoing = request(message_len);
+    match client.start(&mut Context::from_waker(Waker::noop()), OPENING, &mut outgoing, None).unwrap() {
         Started::Open(stream) | Started::Waits(stream) => Some(stream),
         Started::MustWait => None,
         Started::Answered(answer) => panic!("nobody can have answered: {answer:?}"),
@@ -210,8 +210,8 @@ fn many_that_wait_all_have_their_turn() {
                             for count in 0..20 {
                                 // Some don't wait for their turn.
                                 if (usize::from(task) + count) % 5 == 0 {
-                                    let (mut opener, mut emission) = (client.open(), request(1500));
-                                    let opening = poll_fn(|cx| opener.poll_open(cx, OPENING, &mut emission));
+                                    let (mut opener, mut outgoing) = (client.open(), request(1500));
+                                    let opening = poll_fn(|cx| opener.poll_open(cx, OPENING, &mut outgoing));
                                     match timeout(Duration::from_micros(50), opening).await {
                                         Ok(opened) => drop(read_message(&opened.unwrap()).await.unwrap()),
                                         Err(_) => continue,
@@ -249,10 +249,10 @@ fn of_many_that_wait_few_try_in_vain() {
             .map(|_| {
                 let (client, tries) = (client.clone(), tries.clone());
                 tokio::spawn(async move {
-                    let (mut opener, mut emission) = (client.open(), request(1000));
+                    let (mut opener, mut outgoing) = (client.open(), request(1000));
                     poll_fn(|cx| {
                         tries.fetch_add(1, Ordering::Relaxed);
-                        opener.poll_open(cx, OPENING, &mut emission)
+                        opener.poll_open(cx, OPENING, &mut outgoing)
                     })
                     .await
                     .unwrap()

@@ -30,13 +30,13 @@ impl Wake for Woken {
 /// A sender of one end, in a task of its own.
 struct Sender<'a> {
     stream: &'a Stream,
-    emission: Emission,
+    outgoing: Outgoing,
     woken: Arc<Woken>,
 }
 
 impl<'a> Sender<'a> {
     fn new(stream: &'a Stream, len: usize) -> Sender<'a> {
-        Sender { stream, emission: message(len), woken: Arc::default() }
+        Sender { stream, outgoing: message(len), woken: Arc::default() }
     }
 
     /// Whether all of the message is sent.
@@ -44,7 +44,7 @@ impl<'a> Sender<'a> {
         let waker = Waker::from(self.woken.clone());
         for _ in 0..2 {
             self.woken.0.store(0, Ordering::Relaxed);
-            match self.stream.poll_emit(&mut Context::from_waker(&waker), &mut self.emission) {
+            match self.stream.poll_emit(&mut Context::from_waker(&waker), &mut self.outgoing) {
                 Poll::Ready(sent) => {
                     sent.unwrap();
                     return true;
@@ -67,8 +67,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-fn message(len: usize) -> Emission {
-    Emission { message: Some(Outgoing::new(Bytes::from(vec![7; len]), false)), ..Emission::default() }
+fn message(len: usize) -> Outgoing {
+    Outgoing { message: Some(OutgoingMessage::new(Bytes::from(vec![7; len]), false)), ..Outgoing::default() }
 }
 
 /// Streams of one session, as both of its ends have them.
@@ -100,15 +100,15 @@ impl Streams {
         let server = listener.accept().await.unwrap();
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let mut head = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+            let mut head = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
             let mut opener = client.open();
             ours.push(poll_fn(|cx| opener.poll_open(cx, OPENING, &mut head)).await.unwrap());
             theirs.push(echo::accept(&server).await.unwrap().stream);
         }
         for (ours, theirs) in ours.iter().zip(&theirs) {
-            let mut head = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+            let mut head = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
             poll_fn(|cx| theirs.poll_emit(cx, &mut head)).await.unwrap();
-            drop(poll_fn(|cx| ours.poll_arrival(cx)).await.unwrap());
+            drop(poll_fn(|cx| ours.poll_incoming(cx)).await.unwrap());
         }
         let (senders, readers) = match sends {
             End::Client => (ours, theirs),
@@ -143,7 +143,7 @@ impl Streams {
     /// Has the other end read some of what has come, and this one look.
     fn read_some(&self) {
         for end in [&self.readers, &self.senders] {
-            drop(end.last().expect("there are several").try_arrival().unwrap());
+            drop(end.last().expect("there are several").try_incoming().unwrap());
         }
     }
 
@@ -274,11 +274,11 @@ fn calls_and_streams_wait_for_room_in_one_queue() {
         let streams = Streams::new(End::Client, 4).await;
         streams.fill();
         let mut first = streams.waiting(1);
-        let (mut opener, mut emission) = (streams.client.open(), message(LEN));
-        emission.headers = Some(Bytes::new());
+        let (mut opener, mut outgoing) = (streams.client.open(), message(LEN));
+        outgoing.headers = Some(Bytes::new());
         let mut open = move || {
             let mut cx = Context::from_waker(Waker::noop());
-            match opener.poll_open(&mut cx, OPENING, &mut emission) {
+            match opener.poll_open(&mut cx, OPENING, &mut outgoing) {
                 Poll::Ready(opened) => Some(opened.unwrap()),
                 Poll::Pending => None,
             }
@@ -310,10 +310,10 @@ fn of_many_streams_that_wait_few_try_in_vain() {
                 .map(|stream| {
                     let tries = tries.clone();
                     tokio::spawn(async move {
-                        let mut emission = message(1000);
+                        let mut outgoing = message(1000);
                         poll_fn(|cx| {
                             tries.fetch_add(1, Ordering::Relaxed);
-                            stream.poll_emit(cx, &mut emission)
+                            stream.poll_emit(cx, &mut outgoing)
                         })
                         .await
                         .unwrap();
@@ -322,7 +322,7 @@ fn of_many_streams_that_wait_few_try_in_vain() {
                 })
                 .collect();
             for reader in &readers {
-                drop(poll_fn(|cx| reader.poll_arrival(cx)).await.unwrap());
+                drop(poll_fn(|cx| reader.poll_incoming(cx)).await.unwrap());
             }
             for task in tasks {
                 drop(task.await.unwrap());

@@ -100,10 +100,10 @@ fn as_child() {
                 let anyone = Config { peers: PeerPolicy::Anyone, ..Config::default() };
                 let client = Attachment::connect(&address(&role), &anyone).await.unwrap();
                 let deadline_ns = now_ns() + 100 * 1_000_000_000;
-                let (mut opener, mut none) = (client.open(), Emission::default());
+                let (mut opener, mut none) = (client.open(), Outgoing::default());
                 let opening = Opening { path: "/test.Echo/Call", deadline_ns };
                 let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut none)).await.unwrap();
-                let arrived = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part();
+                let arrived = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part();
                 assert!(arrived.end.is_some(), "{arrived:?}");
             }
             other => panic!("no role {other}"),

@@ -13,27 +13,27 @@ use crate::echo::{self, Apart, POLICIES, begin, config, connect, read_message, r
 
 const PATH: &str = "/test.Echo/Call";
 
-fn request(message: &Bytes) -> Emission {
-    Emission {
+fn request(message: &Bytes) -> Outgoing {
+    Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(message.clone(), false)),
+        message: Some(OutgoingMessage::new(message.clone(), false)),
         ending: Some(Ending::HalfClose),
     }
 }
 
-fn answer(message: &'static [u8]) -> Emission {
-    Emission {
+fn answer(message: &'static [u8]) -> Outgoing {
+    Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(Bytes::from_static(message), false)),
+        message: Some(OutgoingMessage::new(Bytes::from_static(message), false)),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     }
 }
 
 /// What came of a request. The method must be known: the first call of it is another one.
 async fn ask(client: &Attachment, message: &Bytes) -> Started {
-    let (opening, mut emission) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
-    let started = echo::start(client, opening, &mut emission).await.unwrap();
-    assert!(emission.is_empty(), "a request as short as this goes as a whole");
+    let (opening, mut outgoing) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
+    let started = echo::start(client, opening, &mut outgoing).await.unwrap();
+    assert!(outgoing.is_empty(), "a request as short as this goes as a whole");
     started
 }
 
@@ -44,12 +44,14 @@ async fn answered(client: &Attachment, message: &Bytes) -> (bool, Option<Bytes>)
     match started {
         Started::Answered(answer) => (true, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
         Started::Open(stream) | Started::Waits(stream) => {
-            let arrival = poll_fn(|cx| match std::mem::take(&mut waits) {
+            let incoming = poll_fn(|cx| match std::mem::take(&mut waits) {
                 true => std::task::Poll::Pending,
-                false => stream.poll_arrival(cx),
+                false => stream.poll_incoming(cx),
             });
-            match arrival.await {
-                Ok(Arrival::Answer(answer)) => (false, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
+            match incoming.await {
+                Ok(Incoming::Answer(answer)) => {
+                    (false, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..)))
+                }
                 arrived => panic!("an echo comes as a whole: {arrived:?}"),
             }
         }
@@ -220,10 +222,10 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         // In parts, at once.
         let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
-        let mut parts = Emission { ending: None, ..answer(b"in parts") };
+        let mut parts = Outgoing { ending: None, ..answer(b"in parts") };
         assert!(accepted.reply(&mut parts).unwrap());
         let call = accepted.into_call(true);
-        let mut rest = Emission { ending: answer(b"").ending, ..Emission::default() };
+        let mut rest = Outgoing { ending: answer(b"").ending, ..Outgoing::default() };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "in parts");
         // Later, by whoever has the call then; the message is where it is for every other call.
@@ -240,13 +242,13 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         // In parts that come one after the other.
         let stream = stream_of(ask(&client, &message).await);
         let call = accept(&server).await.into_call(true);
-        let mut first = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+        let mut first = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut first)).await.unwrap();
-        let Ok(Arrival::Part(part)) = poll_fn(|cx| stream.poll_arrival(cx)).await else {
+        let Ok(Incoming::Part(part)) = poll_fn(|cx| stream.poll_incoming(cx)).await else {
             panic!("no more than headers have come");
         };
         assert!(part.headers.is_some() && part.end.is_none());
-        let mut rest = Emission { headers: None, ..answer(b"the rest") };
+        let mut rest = Outgoing { headers: None, ..answer(b"the rest") };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "the rest");
         // And all of it in an order of its own: the second call comes while the first is not answered.
@@ -271,7 +273,7 @@ fn a_call_that_was_cancelled_meanwhile_is_not_answered() {
         // Somebody looks at the ring before the answer: the cancellation has come.
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(server.poll_accept(&mut cx, &mut None).is_pending());
-        assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(EmitError::Ended));
+        assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(SendError::Ended));
         drop(accepted);
         assert_eq!(server.live_count(), 0);
         // Nobody has looked: the answer goes out, and is for nobody.
@@ -286,7 +288,7 @@ fn a_call_that_was_cancelled_meanwhile_is_not_answered() {
         stream.cancel(1);
         assert_eq!(client.live_count(), 0);
         assert!(server.poll_accept(&mut cx, &mut None).is_pending());
-        assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(EmitError::Ended));
+        assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(SendError::Ended));
         drop(accepted);
         let next = stream_of(ask(&client, &message).await);
         assert!(accept(&server).await.reply(&mut answer(b"next")).unwrap());
@@ -304,7 +306,7 @@ fn a_session_that_ends_takes_the_call_along() {
         let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         server.close("the test ends it");
-        assert!(matches!(accepted.reply(&mut answer(b"too late")), Err(EmitError::Closed(_))));
+        assert!(matches!(accepted.reply(&mut answer(b"too late")), Err(SendError::Closed(_))));
         drop(accepted);
         assert!(read_message(&stream).await.is_none());
         assert!(stream.session_closed().is_some() && client.closed().is_some());
@@ -322,8 +324,8 @@ fn a_session_that_ends_takes_the_call_along() {
 }
 
 async fn ask_refused(client: &Attachment, message: &Bytes) -> bool {
-    let (opening, mut emission) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
-    echo::start(client, opening, &mut emission).await.is_err()
+    let (opening, mut outgoing) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
+    echo::start(client, opening, &mut outgoing).await.is_err()
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn a_poller_that_is_dropped_or_panics_hands_over() {
 }
 
 #[test]
-fn a_task_that_computes_holds_up_no_call_of_other_workers() {
+fn a_task_that_computes_holds_up_no_call_of_other_backend_connections() {
     let _limit = TimeLimit::seconds(60);
     let server = Apart::start(Config::default());
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -128,7 +128,7 @@ fn a_task_that_computes_holds_up_no_call_of_other_workers() {
         let client = connect(server.echo(), WaitPolicy::Adaptive).await;
         for _ in 0..5 {
             let other = client.clone();
-            // It makes a call, and computes right after it with the next poller in its worker's hands.
+            // It makes a call, and computes right after it with the next poller in its backend connection's hands.
             let computing = tokio::spawn(async move {
                 check_calls(&other, 10).await;
                 let began = Instant::now();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollfree::Server;
-use tollfree::shepherd::{Arrival, Attached, Batch, Door, DoorbellMode, Limits, Registers, Spin};
+use tollfree::gateway::{Accepted, Attached, BackendListener, Batch, DoorbellMode, Limits, Registers, Spin};
 
 use super::{DeviceCase, Driven, Part, Role, SIZE};
 use crate::BenchError;
@@ -33,10 +33,10 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
         Role::Drive { dir, warm_up, measure } => {
             let address = format!("shm://{}", dir.join("device.sock").display());
             let driven = async {
-                let mut door = Door::bind(address.clone(), Limits::default()).await;
-                let door = door.as_mut().map_err(|error| error.to_string())?;
+                let mut listener = BackendListener::bind(address.clone(), Limits::default()).await;
+                let listener = listener.as_mut().map_err(|error| error.to_string())?;
                 starter.say(Serving { address });
-                drive(part.case, door, *warm_up, *measure).await
+                drive(part.case, listener, *warm_up, *measure).await
             };
             starter.say(runtime.block_on(driven).map_err(failed)?);
             Ok(())
@@ -47,13 +47,13 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
 /// Serves until the process ends.
 async fn work(case: DeviceCase, address: &str) -> Result<(), String> {
     let server = Server::builder().add_service(tollfree_direct::service(case.echo()));
-    let attaching = server.attach(address).workers(case.threads as u32);
+    let attaching = server.attach(address).backend_connections(case.threads as u32);
     attaching.await.map_err(|error| format!("cannot attach: {error}"))
 }
 
 async fn drive(
     case: DeviceCase,
-    door: &mut Door,
+    listener: &mut BackendListener,
     warm_up: Duration,
     measure: Duration,
 ) -> Result<Driven, String> {
@@ -62,17 +62,17 @@ async fn drive(
     registers.doorbell = case.mode.map_or_else(Default::default, |mode| mode.0);
     let mut workers = Vec::new();
     while workers.len() < case.threads {
-        match door.accept().await {
-            Some(Arrival::Attached(attached)) => workers.push(attached),
+        match listener.accept().await {
+            Some(Accepted::Attached(attached)) => workers.push(attached),
             Some(_) => {}
-            None => return Err("the door was closed".to_owned()),
+            None => return Err("the listener was closed".to_owned()),
         }
     }
     let mut callers = Vec::new();
     for attached in &workers {
         callers.push(tollfree_direct::caller_of(attached.channel(), case.echo())?);
         check_echo(callers[callers.len() - 1].clone(), SIZE).await?;
-        // As a shepherd changes them: in the session as it runs.
+        // As a gateway changes them: in the session as it runs.
         attached.set_registers(&registers);
     }
     let before = announced(&workers);
@@ -94,7 +94,7 @@ async fn drive(
         latencies,
         elapsed_ns,
         publications: after.0 - before.0,
-        emissions: after.1 - before.1,
+        sends: after.1 - before.1,
         rings: after.2 - before.2,
     })
 }
@@ -130,7 +130,7 @@ fn announced(workers: &[Attached]) -> (u64, u64, u64) {
     workers
         .iter()
         .map(Attached::announced)
-        .fold((0, 0, 0), |sum, each| (sum.0 + each.publications, sum.1 + each.emissions, sum.2 + each.rings))
+        .fold((0, 0, 0), |sum, each| (sum.0 + each.publications, sum.1 + each.sends, sum.2 + each.rings))
 }
 
 /// A number of calls in flight, spread evenly over the workers.

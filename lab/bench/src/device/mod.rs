@@ -1,8 +1,8 @@
-//! Dagger's figures 5 and 6 for the interface between a shepherd and the processes behind it: an echo of 64 bytes in each mode of
+//! Dagger's figures 5 and 6 for the interface between a gateway and the processes behind it: an echo of 64 bytes in each mode of
 //! announcing requests, in a closed loop and at rates.
 //!
-//! Two processes and no HTTP/2: one has the door of a shepherd and calls, the other has attached and echoes. The floor's two bare
-//! rings run beside them. Whatever is a register is changed in the running session, as a shepherd does it.
+//! Two processes and no HTTP/2: one has the door of a gateway and calls, the other has attached and echoes. The floor's two bare
+//! rings run beside them. Whatever is a register is changed in the running session, as a gateway does it.
 
 mod act;
 mod report;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tollfree_shepherd::Word;
+use tollfree_gateway::Word;
 
 use crate::BenchError;
 use crate::cores::Cores;
@@ -23,7 +23,7 @@ use crate::plan::{Case, INFLIGHT_MAX, Malloc, Placement, RuntimeKind, Side};
 
 pub(crate) use self::act::act;
 pub use self::report::{DeviceReport, DeviceRow};
-pub use tollfree::shepherd::{Batch, DoorbellMode};
+pub use tollfree::gateway::{Batch, DoorbellMode};
 
 /// Body of each call.
 const SIZE: usize = 64;
@@ -198,7 +198,7 @@ pub(crate) struct Driven {
     pub(crate) latencies: Latencies,
     pub(crate) elapsed_ns: u64,
     pub(crate) publications: u64,
-    pub(crate) emissions: u64,
+    pub(crate) sends: u64,
     pub(crate) rings: u64,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use tollfree::shepherd::{Batch, DoorbellMode};
+use tollfree::gateway::{Batch, DoorbellMode};
 
 use super::{DeviceCase, Driven};
 use crate::cells;
@@ -50,7 +50,7 @@ pub struct DeviceRow {
     /// Calls that were measured.
     pub calls: u64,
     /// Calls, and parts of them, that were published together, on average.
-    pub emissions_per_publication: Option<f64>,
+    pub sends_per_publication: Option<f64>,
     /// Times that the other process was rung, a call.
     pub rings_per_call: Option<f64>,
     /// Why there are no figures.
@@ -64,7 +64,7 @@ impl DeviceRow {
         let of_rounds =
             |share| median_of(rounds.iter().filter_map(|round| quantile(&round.latencies, share)));
         let each = |count: u64, of: u64| (of > 0).then(|| count as f64 / of as f64);
-        let emissions = sum(|round| round.emissions);
+        let sends = sum(|round| round.sends);
         DeviceRow {
             case,
             calls_per_s: median(rounds.iter().map(Driven::rate)),
@@ -73,8 +73,8 @@ impl DeviceRow {
             p99_ns: of_rounds(0.99),
             longest_ns: rounds.iter().filter_map(|round| quantile(&round.latencies, 1.0)).max(),
             calls: sum(|round| round.latencies.count()),
-            emissions_per_publication: each(emissions, sum(|round| round.publications)),
-            rings_per_call: each(sum(|round| round.rings), emissions),
+            sends_per_publication: each(sends, sum(|round| round.publications)),
+            rings_per_call: each(sum(|round| round.rings), sends),
             not_run,
         }
     }
@@ -230,7 +230,7 @@ impl Report for DeviceReport {
             }
             cells.extend([figure(row.calls_per_s, 0), figure(row.of_floor, 3)]);
             cells.extend([row.p50_ns, row.p99_ns, row.longest_ns].map(micros_of));
-            cells.extend([figure(row.emissions_per_publication, 2), figure(row.rings_per_call, 3)]);
+            cells.extend([figure(row.sends_per_publication, 2), figure(row.rings_per_call, 3)]);
             table.row(cells);
         }
         let bounds = self.bounds.join("\n");
@@ -247,14 +247,14 @@ impl Report for DeviceReport {
 
     fn files(&self) -> Vec<(&'static str, String)> {
         let panels = side_by_side("calls a second", ["median, µs", "99 of 100, µs"], &self.lines());
-        let title = "64 bytes over the interface to business processes";
+        let title = "64 bytes over the interface to backends";
         vec![("plot.svg", Chart { title, machine: &self.rows.machine, panels }.draw())]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tollfree_shepherd::Word;
+    use tollfree_gateway::Word;
 
     use crate::plan::Placement;
 

@@ -35,7 +35,7 @@ fn color(side: Side) -> &'static str {
         Side::TollfreeThreads => "#882255",
         Side::Tollfree => "#d55e00",
         Side::TollfreePark => "#f0c419",
-        Side::TollfreeShortcut => "#8c564b",
+        Side::TollfreeDirectConnection => "#8c564b",
         Side::TonicUnix => "#0072b2",
         Side::TonicBlocking => "#117733",
         Side::TonicTcp => "#b05fa0",

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollfree_measure::axis;
 use tollfree_transport::{
-    Address, Attachment, Config, Emission, Ending, Introduction, Opening, Outgoing, now_ns,
+    Address, Attachment, Config, Ending, Opening, Outgoing, OutgoingMessage, Registration, now_ns,
 };
 
 use super::Doors;
@@ -28,11 +28,11 @@ const OFTEN: Duration = Duration::from_millis(20);
 const STILL: Duration = Duration::from_millis(250);
 /// An attack stands by then.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest message that a shepherd takes.
+/// The longest message that a gateway takes.
 const MESSAGE_LEN: usize = 4 << 20;
 
 axis! {
-    /// Who means a shepherd no good.
+    /// Who means a gateway no good.
     Attack, "attack", {
         /// A client with 4 connections of 256 requests that never end.
         UnfinishedRequests = "unfinished-requests",
@@ -48,7 +48,7 @@ axis! {
         Newcomers = "newcomers",
         /// Up to 64 processes that join a group, are called, and answer nothing, while a crowd joins it and leaves.
         SilentWorkers = "silent-workers",
-        /// A process with 1,024 unfinished calls by way of the shepherd, which calls where it may not, too.
+        /// A process with 1,024 unfinished calls by way of the gateway, which calls where it may not, too.
         Via = "via",
     }
 }
@@ -158,7 +158,7 @@ impl Attacking {
     }
 
     fn come_and_go(&mut self, doors: &Doors) -> Result<(), String> {
-        let path = doors.business.trim_start_matches("shm://").to_owned();
+        let path = doors.backends.trim_start_matches("shm://").to_owned();
         for _ in 0..20 {
             let (path, held) = (path.clone(), self.held.clone());
             self.again(AGAIN, move || {
@@ -167,22 +167,22 @@ impl Attacking {
             });
         }
         for group in ["other", "unknown"] {
-            let (address, introduction) = (address(doors)?, introduction(group)?);
+            let (address, registration) = (address(doors)?, registration(group)?);
             self.again(OFTEN, move || {
-                let (address, introduction) = (address.clone(), introduction.clone());
-                async move { drop(Attachment::attach(&address, &Config::default(), introduction).await) }
+                let (address, registration) = (address.clone(), registration.clone());
+                async move { drop(Attachment::attach(&address, &Config::default(), registration).await) }
             });
         }
         Ok(())
     }
 
     async fn join_in_silence(&mut self, doors: &Doors) -> Result<(), String> {
-        let (address, introduction) = (address(doors)?, introduction("other")?);
-        // They have room for objects, so the shepherd has more to ask them than calls.
+        let (address, registration) = (address(doors)?, registration("other")?);
+        // They have room for objects, so the gateway has more to ask them than calls.
         let config = Config { lending: true, ..Config::default() };
         let mut silent = Vec::new();
         for _ in 0..64 {
-            match Attachment::attach(&address, &config, introduction.clone()).await {
+            match Attachment::attach(&address, &config, registration.clone()).await {
                 Ok(session) => silent.push(session),
                 Err(error) if silent.is_empty() => return Err(format!("cannot join a group: {error}")),
                 // They are as many as they may be.
@@ -196,7 +196,7 @@ impl Attacking {
         });
         let via = Config { via: Some("group:other".into()), ..Config::default() };
         let session = Attachment::connect(&address, &via).await;
-        let session = session.map_err(|error| format!("cannot call by way of the shepherd: {error}"))?;
+        let session = session.map_err(|error| format!("cannot call by way of the gateway: {error}"))?;
         let session = Arc::new(session);
         for _ in 0..16 {
             let session = session.clone();
@@ -206,10 +206,10 @@ impl Attacking {
             });
         }
         for _ in 0..4 {
-            let (address, introduction) = (address.clone(), introduction.clone());
+            let (address, registration) = (address.clone(), registration.clone());
             self.again(OFTEN, move || {
-                let (address, introduction) = (address.clone(), introduction.clone());
-                async move { drop(Attachment::attach(&address, &Config::default(), introduction).await) }
+                let (address, registration) = (address.clone(), registration.clone());
+                async move { drop(Attachment::attach(&address, &Config::default(), registration).await) }
             });
         }
         Ok(())
@@ -218,10 +218,10 @@ impl Attacking {
     async fn call_via(&mut self, doors: &Doors) -> Result<(), String> {
         let via = |target: &str| Config { via: Some(target.into()), ..Config::default() };
         let session = Attachment::connect(&address(doors)?, &via("group:default")).await;
-        let session = session.map_err(|error| format!("cannot call by way of the shepherd: {error}"))?;
+        let session = session.map_err(|error| format!("cannot call by way of the gateway: {error}"))?;
         let mut calls = Vec::new();
         for _ in 0..1024 {
-            let mut head = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+            let mut head = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
             let opening = Opening { path: ECHO, deadline_ns: 0 };
             let mut opener = session.open();
             let opened = poll_fn(|cx| opener.poll_open(cx, opening, &mut head));
@@ -263,28 +263,28 @@ impl Attacking {
 }
 
 /// How a process says what it is, that joins a group.
-fn introduction(group: &str) -> Result<Introduction, String> {
-    Introduction::new(group, vec![SPLIT.to_owned()]).map_err(|error| error.to_string())
+fn registration(group: &str) -> Result<Registration, String> {
+    Registration::new(group, vec![SPLIT.to_owned()]).map_err(|error| error.to_string())
 }
 
 /// A whole call that ends at its deadline.
 async fn call_in_vain(session: &Attachment) {
     let path = format!("/{SPLIT}/Call");
     let opening = Opening { path: &path, deadline_ns: now_ns() + STILL.as_nanos() as u64 };
-    let mut whole = Emission {
+    let mut whole = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::plain(Bytes::new().into())),
+        message: Some(OutgoingMessage::plain(Bytes::new().into())),
         ending: Some(Ending::HalfClose),
     };
     let mut opener = session.open();
     let Ok(call) = poll_fn(|cx| opener.poll_open(cx, opening, &mut whole)).await else { return };
-    while let Ok(arrival) = poll_fn(|cx| call.poll_arrival(cx)).await {
-        if arrival.is_last() {
+    while let Ok(incoming) = poll_fn(|cx| call.poll_incoming(cx)).await {
+        if incoming.is_last() {
             return;
         }
     }
 }
 
 fn address(doors: &Doors) -> Result<Address, String> {
-    doors.business.parse().map_err(|error| format!("{} is no address: {error}", doors.business))
+    doors.backends.parse().map_err(|error| format!("{} is no address: {error}", doors.backends))
 }

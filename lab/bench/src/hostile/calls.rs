@@ -1,4 +1,4 @@
-//! What attackers do to a shepherd's sockets, one thing at a time.
+//! What attackers do to a gateway's sockets, one thing at a time.
 
 use std::future::poll_fn;
 use std::io;
@@ -45,7 +45,7 @@ pub(super) async fn client(host: &str, count: usize) -> Result<SendRequest<Bytes
     Ok(client)
 }
 
-/// Makes a request that never ends, and returns when the shepherd has ended it. It counts in `held` once all is sent.
+/// Makes a request that never ends, and returns when the gateway has ended it. It counts in `held` once all is sent.
 pub(super) async fn hold(
     client: SendRequest<Bytes>,
     request: &Hold,
@@ -97,7 +97,7 @@ impl Drop for Counted<'_> {
 pub(super) async fn say_nothing(socket: io::Result<impl AsyncRead + Unpin>, held: &AtomicUsize) {
     let Ok(mut socket) = socket else { return };
     let _counted = Counted::new(held);
-    // The shepherd's own words at the beginning are no end.
+    // The gateway's own words at the beginning are no end.
     let mut bytes = [0; 256];
     while socket.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }

@@ -1,7 +1,7 @@
-//! A good client of a shepherd beside clients and processes that mean it no good: its rate and its slow calls, compared with the same
+//! A good client of a gateway beside clients and processes that mean it no good: its rate and its slow calls, compared with the same
 //! when nobody attacks.
 //!
-//! A shepherd, a worker and the good client, each a process; and one that attacks, in half of the measurements. The attacker comes from another
+//! A gateway, a worker and the good client, each a process; and one that attacks, in half of the measurements. The attacker comes from another
 //! address of this host, as another client does.
 
 mod attack;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tollfree::Server;
-use tollfree_shepherd::{Config, Shepherd};
+use tollfree_gateway::{Config, Gateway};
 
 use crate::harness::{self, Lasting, Machine, Rows, Told, rounds, some};
 use crate::latency::Latencies;
@@ -69,14 +69,14 @@ pub struct Round {
     pub held: usize,
 }
 
-/// Where a shepherd can be reached.
+/// Where a gateway can be reached.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Doors {
     /// `host:port` of the world's listener, and of the page of figures.
     world: String,
     metrics: String,
     /// The processes' address, and the control socket.
-    business: String,
+    backends: String,
     control: PathBuf,
 }
 
@@ -94,8 +94,8 @@ struct Attaching {}
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Part {
     /// Has its sockets in this directory; answers [`Doors`].
-    Shepherd(PathBuf),
-    /// Serves echo calls behind the shepherd at this address.
+    Gateway(PathBuf),
+    /// Serves echo calls behind the gateway at this address.
     Worker(String),
     /// Answers [`Standing`].
     Attacker(Attack, Doors),
@@ -135,9 +135,9 @@ pub async fn run(plan: &HostilePlan, progress: impl FnMut(&Told)) -> Result<Rows
 
 async fn take(case: HostileCase, lasting: Lasting) -> Result<Round, BenchError> {
     let crew = order::crew(Malloc::Keep)?;
-    let part = Part::Shepherd(crew.dir().to_owned());
-    let (shepherd, doors): (_, Doors) = crew.ready("shepherd", None, Order::Hostile(part)).await?;
-    let part = Part::Worker(doors.business.clone());
+    let part = Part::Gateway(crew.dir().to_owned());
+    let (gateway, doors): (_, Doors) = crew.ready("gateway", None, Order::Hostile(part)).await?;
+    let part = Part::Worker(doors.backends.clone());
     let (worker, Attaching {}) = crew.ready("worker", None, Order::Hostile(part)).await?;
     let mut attacker = None;
     let mut held = 0;
@@ -154,7 +154,7 @@ async fn take(case: HostileCase, lasting: Lasting) -> Result<Round, BenchError> 
         Order::Load(Load::new(echo(), format!("http://{}", doors.world), warm_up, measure))
     };
     let measured: Measured = crew.measure("client", None, part, warm_up + measure).await?;
-    for process in [attacker, Some(worker), Some(shepherd)].into_iter().flatten() {
+    for process in [attacker, Some(worker), Some(gateway)].into_iter().flatten() {
         process.stop().await;
     }
     Ok(Round { rate_per_s: measured.rate(), p99_ns: measured.latencies.quantile_ns(0.99), held })
@@ -170,7 +170,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     let runtime = order::runtime(RuntimeKind::Current)?;
     let ended = runtime.block_on(async {
         match part {
-            Part::Shepherd(dir) => shepherd(dir, starter).await.map(drop),
+            Part::Gateway(dir) => gateway(dir, starter).await.map(drop),
             Part::Worker(address) => {
                 starter.say(Attaching {});
                 let serving = side::tollfree::with_stub(Server::builder(), echo()).attach(address).await;
@@ -188,29 +188,29 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     ended.map_err(|what| BenchError::Side { side: "hostile", what })
 }
 
-async fn shepherd(dir: &Path, starter: &Starter) -> Result<Infallible, String> {
-    let business = format!("shm://{}", dir.join("business.sock").display());
+async fn gateway(dir: &Path, starter: &Starter) -> Result<Infallible, String> {
+    let backends = format!("shm://{}", dir.join("backends.sock").display());
     let text = format!(
-        "listeners.world.address = \"127.0.0.1:0\"\nmetrics.address = \"127.0.0.1:0\"\nbusiness.socket = \"{business}\"\n\
+        "listeners.world.address = \"127.0.0.1:0\"\nmetrics.address = \"127.0.0.1:0\"\nbackends.socket = \"{backends}\"\n\
          [groups.default]\n[groups.other]\nvia = [\"group:default\"]\n[groups.absent]\n\
          [groups.forbidden]\nusers = [4294967290]\n[routes]\n\"{}\" = \"absent\"\n",
         calls::ABSENT,
     );
     let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
-    tollfree_shepherd::raise_descriptor_limit(&config);
-    let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
-    let addresses = shepherd.addresses();
+    tollfree_gateway::raise_descriptor_limit(&config);
+    let gateway = Gateway::bind(config).await.map_err(|error| error.to_string())?;
+    let addresses = gateway.addresses();
     let host = |name: &str| {
         let address = addresses.get(name).and_then(|address| address.strip_prefix("http://"));
         address.map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
     };
     let (Some(world), Some(metrics)) = (host("listeners.world"), host("metrics")) else {
-        return Err(format!("the shepherd says of its addresses {addresses:?}"));
+        return Err(format!("the gateway says of its addresses {addresses:?}"));
     };
-    let control = dir.join("business.sock.control");
-    starter.say(Doors { world, metrics, business, control });
-    shepherd.run(std::future::pending()).await;
-    Err("the shepherd has stopped".to_owned())
+    let control = dir.join("backends.sock.control");
+    starter.say(Doors { world, metrics, backends, control });
+    gateway.run(std::future::pending()).await;
+    Err("the gateway has stopped".to_owned())
 }
 
 /// Reads the page of figures, over a connection of its own each time.

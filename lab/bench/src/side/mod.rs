@@ -15,8 +15,8 @@ pub(crate) mod stub;
 pub(crate) mod tollfree;
 pub(crate) mod tollfree_blocking;
 pub(crate) mod tollfree_direct;
+pub(crate) mod tollfree_direct_connection;
 mod tollfree_ref;
-pub(crate) mod tollfree_shortcut;
 mod tollfree_upgrade;
 mod tollfree_view;
 mod tonic_blocking;
@@ -38,8 +38,8 @@ use crate::plan::{Case, Side};
 use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
+use self::tollfree_direct_connection::TollfreeDirectConnection;
 use self::tollfree_ref::TollfreeRef;
-use self::tollfree_shortcut::TollfreeShortcut;
 use self::tollfree_upgrade::TollfreeUpgrade;
 use self::tollfree_view::{TollfreeView, TollfreeViewPool};
 use self::tonic_tcp::TonicTcp;
@@ -87,7 +87,7 @@ macro_rules! on_tokio {
             Side::Tollfree => $run::<Tollfree>($($argument),*),
             Side::TollfreePark => $run::<TollfreePark>($($argument),*),
             Side::TollfreeUpgrade => $run::<TollfreeUpgrade>($($argument),*),
-            Side::TollfreeShortcut => $run::<TollfreeShortcut>($($argument),*),
+            Side::TollfreeDirectConnection => $run::<TollfreeDirectConnection>($($argument),*),
             Side::TonicUnix => $run::<TonicUnix>($($argument),*),
             Side::TonicTcp => $run::<TonicTcp>($($argument),*),
             side @ (Side::Floor

@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
-    Address, Attachment, Call, Chunk, Config, Emission, Encoded, End, Ending, Listener, Opening, Outgoing,
-    Stream, join,
+    Address, Attachment, Call, Chunk, Config, Encoded, End, Ending, Listener, Opening, Outgoing,
+    OutgoingMessage, Stream, join,
 };
 
 use super::AsyncSide;
@@ -67,16 +67,16 @@ async fn serve_one(attachment: Attachment) {
         // A small request is here already, and mostly its answer fits the ring.
         let mut left = None;
         if let Some(request) = accepted.take_whole() {
-            let mut emission = reply_with(echoed(request.message()));
-            match accepted.reply(&mut emission) {
-                Ok(false) => left = Some(emission),
+            let mut outgoing = reply_with(echoed(request.message()));
+            match accepted.reply(&mut outgoing) {
+                Ok(false) => left = Some(outgoing),
                 Ok(true) | Err(_) => continue,
             }
         }
         let Some(call) = place.take().map(|accepted| accepted.into_call(false)) else { continue };
         let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             match left {
-                Some(mut emission) => send(&call.stream, &mut emission).await,
+                Some(mut outgoing) => send(&call.stream, &mut outgoing).await,
                 None => answer(call).await,
             }
         });
@@ -89,13 +89,13 @@ async fn serve_one(attachment: Attachment) {
 }
 
 /// A message of the same bytes.
-fn echoed(message: &[u8]) -> Outgoing {
-    Outgoing::plain(Encoded::write(message.len(), |buffer| buffer.extend_from_slice(message)))
+fn echoed(message: &[u8]) -> OutgoingMessage {
+    OutgoingMessage::plain(Encoded::write(message.len(), |buffer| buffer.extend_from_slice(message)))
 }
 
 /// All that is said on a call.
-fn reply_with(message: Outgoing) -> Emission {
-    Emission {
+fn reply_with(message: OutgoingMessage) -> Outgoing {
+    Outgoing {
         headers: Some(Bytes::new()),
         message: Some(message),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
@@ -103,8 +103,8 @@ fn reply_with(message: Outgoing) -> Emission {
 }
 
 /// A client that does not get its answer reports that itself.
-async fn send(stream: &Stream, emission: &mut Emission) {
-    let _ = poll_fn(|cx| stream.poll_emit(cx, emission)).await;
+async fn send(stream: &Stream, outgoing: &mut Outgoing) {
+    let _ = poll_fn(|cx| stream.poll_emit(cx, outgoing)).await;
 }
 
 /// Sends back what came.
@@ -112,14 +112,14 @@ async fn answer(call: Call) {
     let Call { stream, mut first, .. } = call;
     let mut message = Message::default();
     loop {
-        let arrival = match first.take() {
-            Some(arrival) => arrival,
-            None => match poll_fn(|cx| stream.poll_arrival(cx)).await {
-                Ok(arrival) => arrival,
+        let incoming = match first.take() {
+            Some(incoming) => incoming,
+            None => match poll_fn(|cx| stream.poll_incoming(cx)).await {
+                Ok(incoming) => incoming,
                 Err(_) => return,
             },
         };
-        let part = arrival.into_part();
+        let part = incoming.into_part();
         part.chunk.into_iter().for_each(|chunk| message.add(chunk));
         match part.end {
             None => {}
@@ -127,7 +127,7 @@ async fn answer(call: Call) {
             Some(_) => return,
         }
     }
-    send(&stream, &mut reply_with(Outgoing::new(message.take(), false))).await;
+    send(&stream, &mut reply_with(OutgoingMessage::new(message.take(), false))).await;
 }
 
 /// A client's end of the session, shared by all calls in flight.
@@ -141,17 +141,17 @@ impl EchoCall for Caller {
 
     async fn call(&mut self, body: Bytes) -> Result<Bytes, String> {
         let opening = Opening { path: PATH, deadline_ns: 0 };
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: None,
-            message: Some(Outgoing::new(body, false)),
+            message: Some(OutgoingMessage::new(body, false)),
             ending: Some(Ending::HalfClose),
         };
         let mut opener = self.attachment.open();
-        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission))
+        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing))
             .await
             .map_err(|error| format!("a call could not be opened: {error}"))?;
-        if !emission.is_empty() {
-            poll_fn(|cx| stream.poll_emit(cx, &mut emission))
+        if !outgoing.is_empty() {
+            poll_fn(|cx| stream.poll_emit(cx, &mut outgoing))
                 .await
                 .map_err(|error| format!("a request could not be sent: {error}"))?;
         }
@@ -162,8 +162,8 @@ impl EchoCall for Caller {
 async fn reply(stream: &Stream) -> Result<Bytes, String> {
     let mut message = Message::default();
     loop {
-        let arrival = poll_fn(|cx| stream.poll_arrival(cx)).await;
-        let part = arrival.map_err(|closed| format!("the session ended: {closed}"))?.into_part();
+        let incoming = poll_fn(|cx| stream.poll_incoming(cx)).await;
+        let part = incoming.map_err(|closed| format!("the session ended: {closed}"))?.into_part();
         part.chunk.into_iter().for_each(|chunk| message.add(chunk));
         match part.end {
             None => {}
@@ -208,7 +208,7 @@ mod tests {
             first,
             last,
             batch_count: 0,
-            rope: None,
+            segmented: None,
         };
         let mut message = Message::default();
         message.add(chunk(b"\0\0\0\0\x02ab", true, true));

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
-use tollfree_processor::typed::{self, Draft, MessageMut as _, Owned};
-use tollfree_processor::{Arenas, DraftError, Limits};
+use tollfree_processor::typed::{self, Builder, MessageMut as _, Owned};
+use tollfree_processor::{Arenas, BuildError, Limits};
 use tonic::{Request, Response, Status};
 
 use super::AsyncSide;
@@ -33,18 +33,18 @@ fn arenas() -> Arenas {
     Arenas::new(2 * SIZE_MAX, INFLIGHT_MAX)
 }
 
-fn full(error: DraftError) -> Status {
+fn full(error: BuildError) -> Status {
     Status::resource_exhausted(error.to_string())
 }
 
 /// A message that `fill` has built.
 fn built<M: typed::Message>(
     arenas: &Arenas,
-    fill: impl FnOnce(M::Mut<'_>) -> Result<(), DraftError>,
-) -> Result<Owned<M>, DraftError> {
-    let mut draft = Draft::<M>::new(arenas.take())?;
-    fill(draft.edit())?;
-    draft.freeze()
+    fill: impl FnOnce(M::Mut<'_>) -> Result<(), BuildError>,
+) -> Result<Owned<M>, BuildError> {
+    let mut builder = Builder::<M>::new(arenas.take())?;
+    fill(builder.edit())?;
+    builder.freeze()
 }
 
 /// Both services.
@@ -61,7 +61,7 @@ impl Answers {
 
     fn answer<M: typed::Message>(
         &self,
-        fill: impl FnOnce(M::Mut<'_>) -> Result<(), DraftError>,
+        fill: impl FnOnce(M::Mut<'_>) -> Result<(), BuildError>,
     ) -> Result<Response<Owned<M>>, Status> {
         built(&self.arenas, fill).map(Response::new).map_err(full)
     }

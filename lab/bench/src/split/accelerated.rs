@@ -1,6 +1,6 @@
-//! What a shepherd would take if decoding and encoding took no time: Split gRPC's figure 2 with an accelerator, modelled.
+//! What a gateway would take if decoding and encoding took no time: Split gRPC's figure 2 with an accelerator, modelled.
 //!
-//! The measured processor time of a shepherd that hands on objects, less what one decode and one encode of the same message take, measured beside it.
+//! The measured processor time of a gateway that hands on objects, less what one decode and one encode of the same message take, measured beside it.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The client: stock tonic over a Unix socket, with messages that were encoded before.
 //!
-//! It neither encodes nor decodes, so that its core has time for what stands between it and the business process.
+//! It neither encodes nor decodes, so that its core has time for what stands between it and the backend.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +135,7 @@ impl Caller {
         Ok(self.grpc.unary(request, self.path.clone(), AsIs).await?.into_inner())
     }
 
-    /// The first call that is answered: the business process may be on its way to what stands between.
+    /// The first call that is answered: the backend may be on its way to what stands between.
     pub(super) async fn first(&mut self) -> Result<Bytes, String> {
         let began = Instant::now();
         loop {
@@ -195,12 +195,12 @@ pub(super) fn failed(status: &Status) -> String {
     format!("a call failed: {status}")
 }
 
-/// Processor time so far: of the business process, of what stands between, and of this one.
+/// Processor time so far: of the backend, of what stands between, and of this one.
 pub(super) fn used(window: &Calls) -> Result<[u64; 3], String> {
     let of = |pid| run_time_ns(pid).map_err(|error| error.to_string());
     let own = clock_gettime(ClockId::ProcessCPUTime);
     let own = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
-    Ok([of(window.business)?, window.between.map_or(Ok(0), of)?, own])
+    Ok([of(window.backends)?, window.between.map_or(Ok(0), of)?, own])
 }
 
 /// Calls, and measures.

@@ -1,8 +1,8 @@
-//! Split gRPC's figure 2: what a business process has left for business, with its RPC work inside of it and outside.
+//! Split gRPC's figure 2: what a backend has left for backends, with its RPC work inside of it and outside.
 //!
-//! Three processes. The business process has a core of its own; the client, and what stands between the two if anything does, share
+//! Three processes. The backend has a core of its own; the client, and what stands between the two if anything does, share
 //! the other. The client sends a message and gets the same back, in a closed loop, and the handler is busy for a while
-//! in each call. Without anything between, the business process is a plain tonic server that does its RPC work itself.
+//! in each call. Without anything between, the backend is a plain tonic server that does its RPC work itself.
 
 mod accelerated;
 mod act;
@@ -40,23 +40,23 @@ pub use self::report::SplitReport;
 const BUSY_NS_MAX: u64 = 1_000_000_000;
 
 axis! {
-    /// What stands between the client and the business process.
+    /// What stands between the client and the backend.
     SplitSide, "side", {
         /// Nothing: a plain tonic server.
         Tonic = "tonic",
         /// Nothing: a plain tonic server on TCP with TLS.
         TonicTls = "tonic-tls",
-        /// A shepherd as on another host, which hands on bytes over TCP with TLS.
-        ShepherdStream = "shepherd-stream",
-        /// A shepherd, which hands on bytes.
-        ShepherdBytes = "shepherd-bytes",
-        /// The same, where both it and the business process have processors to spare and look for what comes.
-        ShepherdLowLatency = "shepherd-low-latency",
-        /// A shepherd, which decodes and encodes, and hands on objects. The business process trusts nobody's
-        /// (`Server::trusted_shepherds`), and so verifies each.
-        ShepherdObjects = "shepherd-objects",
-        /// The same to a business process that trusts its own user's shepherd, as it does unless told otherwise, and verifies none.
-        ShepherdTrusted = "shepherd-trusted",
+        /// A gateway as on another host, which hands on bytes over TCP with TLS.
+        GatewayStream = "gateway-stream",
+        /// A gateway, which hands on bytes.
+        GatewayBytes = "gateway-bytes",
+        /// The same, where both it and the backend have processors to spare and look for what comes.
+        GatewayLowLatency = "gateway-low-latency",
+        /// A gateway, which decodes and encodes, and hands on objects. The backend trusts nobody's
+        /// (`Server::trusted_gateways`), and so verifies each.
+        GatewayObjects = "gateway-objects",
+        /// The same to a backend that trusts its own user's gateway, as it does unless told otherwise, and verifies none.
+        GatewayTrusted = "gateway-trusted",
         /// Envoy, in front of the plain tonic server.
         Envoy = "envoy",
         /// nginx, in front of the plain tonic server.
@@ -83,26 +83,26 @@ axis! {
 }
 
 impl SplitSide {
-    /// Whether the business process gets objects.
+    /// Whether the backend gets objects.
     pub(crate) fn has_objects(self) -> bool {
-        matches!(self, SplitSide::ShepherdObjects | SplitSide::ShepherdTrusted)
+        matches!(self, SplitSide::GatewayObjects | SplitSide::GatewayTrusted)
     }
 
-    /// Whether a shepherd stands in between.
-    pub(crate) fn is_shepherd(self) -> bool {
-        let has_bytes = [SplitSide::ShepherdBytes, SplitSide::ShepherdLowLatency, SplitSide::ShepherdStream]
-            .contains(&self);
+    /// Whether a gateway stands in between.
+    pub(crate) fn is_gateway(self) -> bool {
+        let has_bytes =
+            [SplitSide::GatewayBytes, SplitSide::GatewayLowLatency, SplitSide::GatewayStream].contains(&self);
         has_bytes || self.has_objects()
     }
 
-    /// Whether the business process does its RPC work itself, and nothing stands in between.
+    /// Whether the backend does its RPC work itself, and nothing stands in between.
     fn is_direct(self) -> bool {
         matches!(self, SplitSide::Tonic | SplitSide::TonicTls)
     }
 
-    /// Whether the business process is reached over TLS.
+    /// Whether the backend is reached over TLS.
     fn is_tls(self) -> bool {
-        matches!(self, SplitSide::TonicTls | SplitSide::ShepherdStream)
+        matches!(self, SplitSide::TonicTls | SplitSide::GatewayStream)
     }
 }
 
@@ -235,12 +235,12 @@ pub(crate) enum Role {
         groups: Option<SplitMessage>,
     },
     /// Handles calls; answers where, or where it has attached.
-    Business { dir: PathBuf, group: Option<String> },
+    Backends { dir: PathBuf, group: Option<String> },
     /// Calls in a closed loop, and counts what the others use meanwhile.
     Call(Calls),
     /// The same at a rate, whatever comes of it; says when it begins to measure.
     Flood { calls: Calls, rate: f64 },
-    /// Asks a shepherd for what it answers itself, and for a call of the other group.
+    /// Asks a gateway for what it answers itself, and for a call of the other group.
     Ask(Asking),
 }
 
@@ -249,7 +249,7 @@ pub(crate) enum Role {
 pub(crate) struct Calls {
     pub(crate) address: String,
     pub(crate) message: PathBuf,
-    pub(crate) business: u32,
+    pub(crate) backends: u32,
     pub(crate) between: Option<u32>,
     pub(crate) warm_up: Duration,
     pub(crate) measure: Duration,
@@ -332,19 +332,19 @@ async fn measure(
         let (peer, Serving { address }) = crew.ready("infrastructure", seats.client, role).await?;
         (front, between) = (Some(address), Some(peer));
     }
-    let role = part(Role::Business { dir: place(), group: None });
-    let (business, Serving { address }) = crew.ready("business", seats.server, role).await?;
+    let role = part(Role::Backends { dir: place(), group: None });
+    let (backends, Serving { address }) = crew.ready("backends", seats.server, role).await?;
     let (warm_up, measure) = (lasting.warm_up(), lasting.measure());
     let calls = part(Role::Call(Calls {
         address: front.unwrap_or(address),
         message: file,
-        business: pid_of(&business)?,
+        backends: pid_of(&backends)?,
         between: between.as_ref().map(pid_of).transpose()?,
         warm_up,
         measure,
     }));
     let measured = crew.measure("client", seats.client, calls, warm_up + measure).await?;
-    business.stop().await;
+    backends.stop().await;
     if let Some(between) = between {
         between.stop().await;
     }

@@ -2,11 +2,11 @@
 
 use std::hint::black_box;
 
-use tollfree_processor::typed::{self, Draft, Owned};
-use tollfree_processor::{Arenas, DraftError};
+use tollfree_processor::typed::{self, Builder, Owned};
+use tollfree_processor::{Arenas, BuildError};
 use tonic::{Request, Response, Status};
 
-use super::service::Business;
+use super::service::Backends;
 use crate::message::{Read, walks};
 use crate::objects::split_server::Split;
 use crate::objects::views::fds::FileDescriptorSet;
@@ -20,25 +20,25 @@ const OBJECT_LEN_MAX: usize = 64 << 20;
 
 /// Handles calls.
 pub(super) struct Objects {
-    business: Business,
+    backends: Backends,
     arenas: Arenas,
 }
 
 impl Objects {
-    pub(super) fn new(business: Business) -> Objects {
-        Objects { business, arenas: Arenas::new(OBJECT_LEN_MAX, INFLIGHT_MAX) }
+    pub(super) fn new(backends: Backends) -> Objects {
+        Objects { backends, arenas: Arenas::new(OBJECT_LEN_MAX, INFLIGHT_MAX) }
     }
 
     fn answer<M: typed::Message>(
         &self,
-        fill: impl FnOnce(M::Mut<'_>) -> Result<(), DraftError>,
+        fill: impl FnOnce(M::Mut<'_>) -> Result<(), BuildError>,
     ) -> Result<Response<Owned<M>>, Status> {
         let built = || {
-            let mut draft = Draft::<M>::new(self.arenas.take())?;
-            fill(draft.edit())?;
-            draft.freeze()
+            let mut builder = Builder::<M>::new(self.arenas.take())?;
+            fill(builder.edit())?;
+            builder.freeze()
         };
-        built().map(Response::new).map_err(|error: DraftError| Status::resource_exhausted(error.to_string()))
+        built().map(Response::new).map_err(|error: BuildError| Status::resource_exhausted(error.to_string()))
     }
 }
 
@@ -48,7 +48,7 @@ macro_rules! handle {
         #[tonic::async_trait]
         impl Split for Objects {
             async fn echo64(&self, request: Request<Owned<Bytes>>) -> Result<Response<Owned<Bytes>>, Status> {
-                self.business.work();
+                self.backends.work();
                 Ok(Response::new(request.into_inner()))
             }
 
@@ -57,7 +57,7 @@ macro_rules! handle {
                     &self,
                     request: Request<Owned<$message>>,
                 ) -> Result<Response<Owned<$message>>, Status> {
-                    self.business.work();
+                    self.backends.work();
                     let view = request.get_ref().view();
                     black_box(view.read());
                     self.answer(|to| walks::$build(view, to))

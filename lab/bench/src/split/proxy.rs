@@ -67,9 +67,9 @@ fn nginx(config: &Path, dir: &Path, front: &str, back: &str) -> Setup {
         "daemon off;\nmaster_process off;\npid {place}/nginx.pid;\nerror_log stderr error;\n\
          events {{ worker_connections 16384; }}\nhttp {{\n  access_log off;\n{temporary}  \
          keepalive_requests 1000000000;\n  client_max_body_size 0;\n  grpc_buffer_size 64k;\n  \
-         upstream business {{ server unix:{back}; keepalive 4096; keepalive_requests 1000000000; }}\n  \
+         upstream backends {{ server unix:{back}; keepalive 4096; keepalive_requests 1000000000; }}\n  \
          server {{\n    listen unix:{front} http2;\n    http2_max_concurrent_streams 4096;\n    \
-         location / {{ grpc_pass grpc://business; }}\n  }}\n}}\n"
+         location / {{ grpc_pass grpc://backends; }}\n  }}\n}}\n"
     );
     Setup { arguments: vec!["-c".into(), config.display().to_string()], config: config_text }
 }
@@ -85,7 +85,7 @@ fn envoy(config: &Path, front: &str, back: &str) -> Setup {
         "virtual_hosts": [{
             "name": "all",
             "domains": ["*"],
-            "routes": [{ "match": { "prefix": "/" }, "route": { "cluster": "business", "timeout": "0s" } }],
+            "routes": [{ "match": { "prefix": "/" }, "route": { "cluster": "backends", "timeout": "0s" } }],
         }]
     });
     let manager = serde_json::json!({
@@ -112,14 +112,14 @@ fn envoy(config: &Path, front: &str, back: &str) -> Setup {
                 }],
             }],
             "clusters": [{
-                "name": "business",
+                "name": "backends",
                 "type": "STATIC",
                 "connect_timeout": "5s",
                 "typed_extension_protocol_options": http2,
                 // As many calls at once as nginx takes; unless told otherwise, 1024.
                 "circuit_breakers": { "thresholds": [{ "max_requests": 16384, "max_pending_requests": 16384 }] },
                 "load_assignment": {
-                    "cluster_name": "business",
+                    "cluster_name": "backends",
                     "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(back) } }] }],
                 },
             }],

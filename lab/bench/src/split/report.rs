@@ -11,7 +11,7 @@ use crate::harness::measured::{each, quantile};
 use crate::harness::words::{figure, micros_of};
 use crate::harness::{Chart, Machine, Report, Rows, Table, Tried, is_failure};
 
-/// A business core that is busy for this share of the time has nothing left.
+/// A backends core that is busy for this share of the time has nothing left.
 const SATURATED: f64 = 0.95;
 
 /// A whole run.
@@ -42,7 +42,7 @@ pub struct SplitRow {
     pub p90_ns: Option<u64>,
     /// 99 of 100 calls took no longer.
     pub p99_ns: Option<u64>,
-    /// Processor time of the business process in all.
+    /// Processor time of the backend in all.
     pub host_cpu_ns: u64,
     /// Processor time of what stands between in all.
     pub infra_cpu_ns: u64,
@@ -52,7 +52,7 @@ pub struct SplitRow {
     pub elapsed_ns: u64,
     /// Calls that were measured.
     pub calls: u64,
-    /// Modelled, for sides whose shepherd decodes and encodes: `infra_cpu_ns` of a call, less what a decode and an encode of the
+    /// Modelled, for sides whose gateway decodes and encodes: `infra_cpu_ns` of a call, less what a decode and an encode of the
     /// message take (measured in the same run); as if an accelerator did these in no time.
     pub modelled_infra_accelerated_ns: Option<f64>,
     /// Why there are no figures.
@@ -84,13 +84,13 @@ impl SplitRow {
         }
     }
 
-    /// Microseconds of processor time a call: business, and in between.
+    /// Microseconds of processor time a call: backends, and in between.
     fn cpu_us(&self) -> (f64, f64) {
         let us = |ns: u64| each(ns, self.calls) / 1000.0;
         (us(self.host_cpu_ns), us(self.infra_cpu_ns))
     }
 
-    /// How much of its core the business process used.
+    /// How much of its core the backend used.
     fn host_share(&self) -> f64 {
         each(self.host_cpu_ns, self.elapsed_ns)
     }
@@ -126,7 +126,7 @@ impl SplitReport {
         self.all().find(|row| row.case == wanted && row.not_run.is_none())
     }
 
-    /// The shortest business in the sweep that fills the business core, for each line of the figure.
+    /// The shortest backends in the sweep that fills the backends core, for each line of the figure.
     fn knees(&self) -> Vec<(String, Option<u64>)> {
         let knee = |rows: &[&SplitRow]| {
             let full = rows.iter().filter(|row| row.host_share() >= SATURATED);
@@ -135,26 +135,26 @@ impl SplitReport {
         self.lines().into_iter().map(|(name, rows)| (name, knee(&rows))).collect()
     }
 
-    /// A row's figures; the last two are beside those of tonic's row, business' own time left out.
+    /// A row's figures; the last two are beside those of tonic's row, backends' own time left out.
     fn figures(&self, row: &SplitRow) -> Vec<String> {
-        let (business, between) = row.cpu_us();
+        let (backends, between) = row.cpu_us();
         let mut cells = vec![figure(row.rate_per_s, 0)];
         cells.extend([row.p50_ns, row.p75_ns, row.p90_ns, row.p99_ns].map(micros_of));
-        cells.extend([format!("{business:.2}"), format!("{:.0}%", row.host_share() * 100.0)]);
+        cells.extend([format!("{backends:.2}"), format!("{:.0}%", row.host_share() * 100.0)]);
         cells.extend([format!("{between:.2}"), format!("{:.0}%", row.infra_share() * 100.0)]);
         let rival = self.rival(row.case, SplitSide::Tonic).filter(|_| row.case.side != SplitSide::Tonic);
         if let Some(rival) = rival {
             let busy = row.case.busy_ns as f64 / 1000.0;
-            // Business itself is the same on both sides.
+            // Backends itself is the same on both sides.
             let rpc = |cpu: f64| (cpu - busy).max(0.0);
-            let share = rpc(business) / rpc(rival.cpu_us().0).max(f64::MIN_POSITIVE);
+            let share = rpc(backends) / rpc(rival.cpu_us().0).max(f64::MIN_POSITIVE);
             let p50 = row.p50_ns.zip(rival.p50_ns).map(|(ours, theirs)| ours as f64 / theirs.max(1) as f64);
             cells.extend([figure(p50, 2), format!("{share:.2}")]);
         }
         cells
     }
 
-    /// The lines of the figure: rows of a side, a message and a number of calls in flight, by how long business takes.
+    /// The lines of the figure: rows of a side, a message and a number of calls in flight, by how long backends takes.
     fn lines(&self) -> Vec<(String, Vec<&SplitRow>)> {
         let mut lines: Vec<(String, Vec<&SplitRow>)> = Vec::new();
         for row in self.all().filter(|row| row.not_run.is_none()) {
@@ -172,14 +172,14 @@ impl SplitReport {
 impl Report for SplitReport {
     fn table(&self) -> String {
         let mut text = self.rows.heading(&format!(
-            ", messages {}; business has a core, all else the other; processor time in µs a call; the last columns: of tonic's\n",
+            ", messages {}; backends has a core, all else the other; processor time in µs a call; the last columns: of tonic's\n",
             self.messages
         ));
         let setting = |row: &SplitRow| (row.case.message, row.case.inflight);
         for group in self.rows.rows.chunk_by(|one, next| setting(one) == setting(next)) {
             let mut table = Table::new(
                 "busy us|side",
-                "calls/s|p50 us|p75 us|p90 us|p99 us|business|core|between|core|p50|business",
+                "calls/s|p50 us|p75 us|p90 us|p99 us|backends|core|between|core|p50|backends",
             );
             for row in group {
                 let mut cells = cells![row.case.busy_ns as f64 / 1e3, row.case.side];
@@ -206,9 +206,9 @@ impl Report for SplitReport {
             );
         }
         for (name, knee) in self.knees() {
-            let since = knee.map(|ns| format!("full from {} µs of business on", ns as f64 / 1e3));
+            let since = knee.map(|ns| format!("full from {} µs of backends on", ns as f64 / 1e3));
             let _ =
-                writeln!(text, "{name}: the business core is {}", since.as_deref().unwrap_or("never full"));
+                writeln!(text, "{name}: the backends core is {}", since.as_deref().unwrap_or("never full"));
         }
         text
     }
@@ -224,14 +224,14 @@ impl Report for SplitReport {
     fn files(&self) -> Vec<(&'static str, String)> {
         let point = |row: &SplitRow| {
             let p99_us = row.p99_ns.unwrap_or(0) as f64 / 1000.0;
-            // A sweep begins with no business at all, which has no place on such an axis.
+            // A sweep begins with no backends at all, which has no place on such an axis.
             ((row.case.busy_ns as f64 / 1000.0).max(0.1), [row.rate_per_s.unwrap_or(0.0), p99_us])
         };
         let lines = self.lines().into_iter();
         let lines: Vec<_> = lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect();
         let titles = ["calls a second", "99 of 100 calls took no longer, µs"];
-        let panels = side_by_side("business in a call, µs", titles, &lines);
-        let title = "RPC work beside business, and outside";
+        let panels = side_by_side("backends in a call, µs", titles, &lines);
+        let title = "RPC work beside backends, and outside";
         vec![("plot.svg", Chart { title, machine: &self.rows.machine, panels }.draw())]
     }
 }
@@ -251,7 +251,7 @@ mod tests {
             round.latencies.record(Duration::from_nanos(9));
             SplitRow::of(Tried { case, rounds: vec![round], not_run: None }, 845, 1500.0)
         };
-        assert_eq!(row(SplitSide::ShepherdObjects).modelled_infra_accelerated_ns, Some(3500.0));
-        assert_eq!(row(SplitSide::ShepherdBytes).modelled_infra_accelerated_ns, None);
+        assert_eq!(row(SplitSide::GatewayObjects).modelled_infra_accelerated_ns, Some(3500.0));
+        assert_eq!(row(SplitSide::GatewayBytes).modelled_infra_accelerated_ns, None);
     }
 }

@@ -1,4 +1,4 @@
-//! The business process' handlers: busy for a while, then the same message back. Of a message with many fields each is read, and
+//! The backend' handlers: busy for a while, then the same message back. Of a message with many fields each is read, and
 //! the reply is made anew.
 
 use std::hint::black_box;
@@ -15,12 +15,12 @@ use crate::proto::split_server::Split;
 use crate::shop::Order;
 
 /// Handles calls.
-pub(super) struct Business {
+pub(super) struct Backends {
     pub(super) busy: Duration,
 }
 
-impl Business {
-    /// What business does: it keeps its core.
+impl Backends {
+    /// What backends does: it keeps its core.
     pub(super) fn work(&self) {
         if !self.busy.is_zero() {
             let until = Instant::now() + self.busy;
@@ -42,7 +42,7 @@ impl Business {
 macro_rules! handle {
     ($($service:ident),+) => { $(
         #[tonic::async_trait]
-        impl $service for Business {
+        impl $service for Backends {
             async fn echo64(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
                 self.work();
                 Ok(Response::new(request.into_inner()))

@@ -68,8 +68,8 @@ axis! {
         TollfreeView = "tollfree-view",
         /// Tollfree's own stubs, blocking.
         TollfreeBlocking = "tollfree-blocking",
-        /// A stock tonic client at a shepherd's Unix socket, unmodified tonic stubs in a business process behind it.
-        Shepherd = "shepherd",
+        /// A stock tonic client at a gateway's Unix socket, unmodified tonic stubs in a backend behind it.
+        Gateway = "gateway",
     }
 }
 
@@ -235,9 +235,9 @@ async fn measure(lasting: Lasting, case: StreamCase, cores: &Cores) -> Result<St
     let dir = || crew.dir().to_owned();
     let (warm_up, measure) = (lasting.warm_up(), lasting.measure());
     let (mut address, mut serving) = (None, Vec::new());
-    if case.side == StreamSide::Shepherd {
+    if case.side == StreamSide::Gateway {
         let role = part(Role::Between { dir: dir() });
-        let (peer, said) = crew.ready::<Serving>("shepherd", seats.client, role).await?;
+        let (peer, said) = crew.ready::<Serving>("gateway", seats.client, role).await?;
         (address, serving) = (Some(said.address), vec![peer]);
     }
     if case.side != StreamSide::TonicPipe {

@@ -27,7 +27,7 @@ pub struct StreamRow {
     pub p99_ns: Option<u64>,
     /// Processor time of a message at the client, in nanoseconds: the median of the rounds. Of a pipe, that of both ends.
     pub client_cpu_ns: Option<f64>,
-    /// The same of what serves the client, a shepherd included. 0 for a pipe.
+    /// The same of what serves the client, a gateway included. 0 for a pipe.
     pub server_cpu_ns: Option<f64>,
     /// Messages in all rounds.
     pub messages: u64,
@@ -203,7 +203,7 @@ impl Report for Rows<StreamRow> {
             }
             let _ = write!(text, "\n{}, {}; p50 and p99 of {what}\n{table}", case.setting(), case.placement);
         }
-        text + "\nmessages/s sums both directions. Processor time is a message's; a pipe's is that of both ends, a shepherd's is with its \
+        text + "\nmessages/s sums both directions. Processor time is a message's; a pipe's is that of both ends, a gateway's is with its \
                 server's.\n: unix and : pipe are ratios against tonic-unix and tonic-pipe in the same setting, paired by round, medians: \
                 rates above 1 are faster, p50 and\nprocessor time below 1 are less. Both ends have tokio's multi-thread runtime with 2 \
                 workers, but tollfree-blocking.\n"

@@ -8,7 +8,7 @@ use ::tollfree::{Channel, Generated, Server, Way};
 use futures_util::{StreamExt as _, stream};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Runtime;
-use tollfree_shepherd::{Config, Shepherd};
+use tollfree_gateway::{Config, Gateway};
 use tonic::transport::Endpoint;
 use tonic::transport::server::Router;
 
@@ -35,7 +35,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
-            order::block_on(&runtime, shepherd(dir, ready)).map_err(failed)
+            order::block_on(&runtime, gateway(dir, ready)).map_err(failed)
         }
         Role::Serve { dir, warm_up } => {
             serve(part.case.side, dir, Service { warm_up: *warm_up }, ready).map_err(failed)
@@ -76,10 +76,10 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
         StreamSide::TollfreeBlocking => {
             tollfree_blocking::serve_on(server.add_service(own(service)), dir, ready)
         }
-        StreamSide::Shepherd => order::block_on(&runtime()?, async {
+        StreamSide::Gateway => order::block_on(&runtime()?, async {
             let address = meeting_place(dir);
             let attaching = server.add_service(stock(service)).attach(&address);
-            // Calls that come before it is there wait at the shepherd.
+            // Calls that come before it is there wait at the gateway.
             ready(Serving { address: address.clone() });
             Err(tollfree::ending(&address, attaching.await))
         }),
@@ -91,26 +91,26 @@ fn session(server: Server, dir: &Path, ready: impl FnOnce(Serving)) -> Result<()
 }
 
 fn meeting_place(dir: &Path) -> String {
-    format!("shm://{}", dir.join("shepherd.sock").display())
+    format!("shm://{}", dir.join("gateway.sock").display())
 }
 
 /// Its limits are those that it has unless told otherwise.
-async fn shepherd(dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+async fn gateway(dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let world = format!("unix:{}", dir.join("world.sock").display());
     let text =
-        format!("listeners.world.address = \"{world}\"\nbusiness.socket = \"{}\"\n", meeting_place(dir));
+        format!("listeners.world.address = \"{world}\"\nbackends.socket = \"{}\"\n", meeting_place(dir));
     let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
-    let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
+    let gateway = Gateway::bind(config).await.map_err(|error| error.to_string())?;
     ready(Serving { address: world });
-    shepherd.run(std::future::pending()).await;
-    Err("the shepherd has stopped".to_owned())
+    gateway.run(std::future::pending()).await;
+    Err("the gateway has stopped".to_owned())
 }
 
 fn call(case: StreamCase, calls: &Calls) -> Result<Streamed, String> {
     let address = calls.address.as_str();
     let stock = proto::streams_client::StreamsClient::<tonic::transport::Channel>::new;
     match case.side {
-        StreamSide::TonicUnix | StreamSide::Shepherd => {
+        StreamSide::TonicUnix | StreamSide::Gateway => {
             on_tokio(case, calls, async { tonic_unix::connect(address).await.map(stock) })
         }
         StreamSide::TonicTcp => on_tokio(case, calls, async { tonic_tcp::connect(address).await.map(stock) }),

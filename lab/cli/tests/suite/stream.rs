@@ -14,7 +14,7 @@ const SIDES: [&str; 8] = [
     "tollfree-direct",
     "tollfree-view",
     "tollfree-blocking",
-    "shepherd",
+    "gateway",
 ];
 
 fn number(row: &Value, field: &str) -> f64 {

@@ -109,7 +109,7 @@ fn what_is_asked_beyond_the_knee_has_a_row_for_each_question_in_each_state() {
     let loads = report["loads"].as_array().unwrap();
     let states: Vec<_> = loads.iter().map(|load| load["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["same-rate", "beyond"]);
-    // A call takes two milliseconds of the business core, so no machine answers more.
+    // A call takes two milliseconds of the backends core, so no machine answers more.
     let [answered, due] = ["answered_per_s", "due_per_s"].map(|field| loads[1][field].as_f64().unwrap());
     assert!(answered > 0.0 && answered <= 520.0 && due > 0.0, "{}", loads[1]);
 }
@@ -120,11 +120,11 @@ fn split_rows_have_the_fields_that_others_rely_on() {
         println!("not run: it needs two cores");
         return;
     }
-    let axes = ["--side", "tonic,shepherd-bytes,envoy", "--message", "echo64,M3", "--inflight", "2"];
+    let axes = ["--side", "tonic,gateway-bytes,envoy", "--message", "echo64,M3", "--inflight", "2"];
     let times = ["--busy-ns", "0,1000", "--seconds", "0.1", "--rounds", "1"];
     let report = report(&[&["split"][..], &axes, &times].concat());
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 12, "three sides, two messages, two lengths of business");
+    assert_eq!(rows.len(), 12, "three sides, two messages, two lengths of backends");
     for row in rows {
         assert_eq!(row["inflight"], 2);
         assert!(row["busy_ns"] == 0 || row["busy_ns"] == 1000, "{row}");
@@ -158,7 +158,7 @@ fn device_rows_have_the_fields_that_others_rely_on() {
         assert!(number(row, "p50_ns") > 0 && number(row, "p50_ns") <= number(row, "p99_ns"), "{row}");
         if row["mode"] != Value::Null {
             assert!(row["of_floor"].as_f64().unwrap() > 0.0, "{row}");
-            assert!(row["emissions_per_publication"].as_f64().unwrap() >= 1.0, "{row}");
+            assert!(row["sends_per_publication"].as_f64().unwrap() >= 1.0, "{row}");
             assert!(row["rings_per_call"].as_f64().is_some(), "{row}");
         }
     }

@@ -101,28 +101,28 @@ fn the_social_network_runs_on_every_side() {
 }
 
 #[test]
-fn the_hotel_runs_with_a_shepherd_and_without_and_tells_the_share_of_useful_work() {
+fn the_hotel_runs_with_a_gateway_and_without_and_tells_the_share_of_useful_work() {
     let scratch = Scratch::new();
     let rows = rows(&scratch, &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
     let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
-    assert_eq!(sides, ["tonic", "inline", "shepherd", "shepherd-objects", "shepherd-stream"]);
+    assert_eq!(sides, ["tonic", "inline", "gateway", "gateway-objects", "gateway-stream"]);
     for (row, count) in rows.iter().zip([7, 7, 8, 8, 8]) {
         let processes = row["rounds"][0]["processes"].as_array().unwrap();
-        assert_eq!(processes.len(), count, "six services, the load generator, and perhaps a shepherd");
+        assert_eq!(processes.len(), count, "six services, the load generator, and perhaps a gateway");
         let share = field(row, &["useful_share"]);
         assert!((0.0..1.0).contains(&share), "{share}");
         // Nine of ten requests have five nested calls: each request, and each answer of one of these, is an object, once every
         // process has said what it takes. There are few calls here, and the first ones are among them.
         let objects = field(row, &["all", "objects"]);
-        let is_right = if row["side"] == "shepherd-objects" { objects > 3.0 } else { objects == 0.0 };
+        let is_right = if row["side"] == "gateway-objects" { objects > 3.0 } else { objects == 0.0 };
         assert!(is_right, "{}: {objects} objects a call", row["side"]);
     }
 }
 
 #[test]
-fn a_shepherd_carries_nothing_but_the_hotel() {
+fn a_gateway_carries_nothing_but_the_hotel() {
     let scratch = Scratch::new();
-    let refused = lab(&scratch).args(["workload", "chain", "--side", "shepherd"]).output().unwrap();
+    let refused = lab(&scratch).args(["workload", "chain", "--side", "gateway"]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("the hotel only"), "{said}");
 }
@@ -252,7 +252,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
         (&["figure", "dmrpc-fig10", "--side", "pigeon"][..], "no such side"),
         (&["figure", "dmrpc-fig11", "--rounds", "0"][..], "rounds"),
         (&["figure", "dmrpc-fig5", "--count", "3"][..], "unexpected argument"),
-        (&["figure", "dagger-fig1", "--side", "shepherd"][..], "the hotel only"),
+        (&["figure", "dagger-fig1", "--side", "gateway"][..], "the hotel only"),
         (&["figure", "dagger-fig1", "--rate", "0"][..], "0 calls a second"),
         (&["figure", "dagger-fig2", "--seconds", "0"][..], "seconds"),
         (&["figure", "dmrpc-fig7", "--side", "ref"][..], "unexpected argument"),

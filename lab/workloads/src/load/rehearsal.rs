@@ -39,7 +39,7 @@ impl Stage {
             name: name.to_owned(),
             dir: self.dir.path().to_owned(),
             pool: self.side.has_pool().then(|| format!("shm://{}", pool.display())),
-            shepherd: None,
+            gateway: None,
             ref_threshold: Some(4096),
             park: false,
             message_len_max: 64 << 20,
@@ -118,7 +118,7 @@ fn chains_sum_up_what_was_sent() {
                 Side::Inline => assert!(counts[1].copied_bytes > 0 && counts[1].ref_bytes == 0, "{counts:?}"),
                 // What is left are a few bytes around each ref.
                 Side::Ref => assert!(counts[1].copied_bytes < 200 * counts[1].requests, "{counts:?}"),
-                Side::Shepherd | Side::ShepherdObjects | Side::ShepherdStream => {
+                Side::Gateway | Side::GatewayObjects | Side::GatewayStream => {
                     unreachable!("it takes a process of its own")
                 }
                 Side::RefCopy => assert!(counts[1].copied_bytes > counts[1].ref_bytes, "{counts:?}"),

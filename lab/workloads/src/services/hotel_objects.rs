@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use tollfree::Channel;
-use tollfree_processor::typed::{Draft, Message, MessageMut as _, Owned};
-use tollfree_processor::{Arenas, DraftError};
+use tollfree_processor::typed::{Builder, Message, MessageMut as _, Owned};
+use tollfree_processor::{Arenas, BuildError};
 use tonic::{Request, Response, Status};
 
 use super::Part;
@@ -36,14 +36,14 @@ static ARENAS: LazyLock<Arenas> = LazyLock::new(|| Arenas::new(OBJECT_LEN_MAX, W
 
 type Reply<M> = Result<Response<Owned<M>>, Status>;
 
-fn full(error: DraftError) -> Status {
+fn full(error: BuildError) -> Status {
     Status::resource_exhausted(error.to_string())
 }
 
-fn build<M: Message>(fill: impl FnOnce(M::Mut<'_>) -> Result<(), DraftError>) -> Result<Owned<M>, Status> {
-    let mut draft = Draft::<M>::new(ARENAS.take_for_good()).map_err(full)?;
-    fill(draft.edit()).map_err(full)?;
-    draft.freeze().map_err(full)
+fn build<M: Message>(fill: impl FnOnce(M::Mut<'_>) -> Result<(), BuildError>) -> Result<Owned<M>, Status> {
+    let mut builder = Builder::<M>::new(ARENAS.take_for_good()).map_err(full)?;
+    fill(builder.edit()).map_err(full)?;
+    builder.freeze().map_err(full)
 }
 
 /// A handler, and what counts its work.
@@ -71,7 +71,7 @@ macro_rules! serve {
     }};
 }
 
-/// Calls a service by way of the shepherd.
+/// Calls a service by way of the gateway.
 macro_rules! connect {
     ($client:ident, $seat:ident, $address:expr) => {
         $client::new(carry::connect_tollfree($seat, $address).await?)

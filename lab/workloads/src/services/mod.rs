@@ -111,7 +111,7 @@ impl Part {
         to: &[String],
         ready: impl FnOnce(String),
     ) -> Result<(), String> {
-        if seat.side == Side::ShepherdObjects {
+        if seat.side == Side::GatewayObjects {
             return hotel_objects::play(self, seat, to, ready).await;
         }
         match self {

@@ -1,4 +1,4 @@
-//! The clients that block: all kinds of calls, against a worker's thread.
+//! The clients that block: all kinds of calls, against a backend connection's thread.
 
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
@@ -61,14 +61,14 @@ impl Probe for Parrot {
     }
 }
 
-fn with_worker(test: impl FnOnce(Channel)) {
+fn with_backend_connection(test: impl FnOnce(Channel)) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("parrot.sock");
     let uri = format!("shm://{}", path.display());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (ready, listening) = mpsc::channel();
     let address = uri.clone();
-    let worker = std::thread::spawn(move || {
+    let backend_connection = std::thread::spawn(move || {
         let signal = async move {
             while !path.exists() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -82,7 +82,7 @@ fn with_worker(test: impl FnOnce(Channel)) {
     listening.recv().unwrap();
     test(Channel::connect(uri).unwrap());
     drop(stop);
-    worker.join().unwrap();
+    backend_connection.join().unwrap();
 }
 
 fn ask(body: &[u8]) -> Ask {
@@ -91,7 +91,7 @@ fn ask(body: &[u8]) -> Ask {
 
 #[test]
 fn all_kinds_of_calls() {
-    with_worker(|channel| {
+    with_backend_connection(|channel| {
         let mut client = ProbeBlockingClient::new(channel);
         assert_eq!(client.way(), Way::Direct);
         for len in [0, 1, 300, 100_000] {
@@ -119,7 +119,7 @@ fn all_kinds_of_calls() {
 
 #[test]
 fn interceptors_settings_and_deadlines_hold() {
-    with_worker(|channel| {
+    with_backend_connection(|channel| {
         let mark = |mut request: Request<()>| {
             request.metadata_mut().insert("marked", "yes".parse().unwrap());
             Ok(request)
@@ -137,7 +137,7 @@ fn interceptors_settings_and_deadlines_hold() {
         let began = Instant::now();
         assert_eq!(client.unary(slow).unwrap_err().code(), Code::DeadlineExceeded);
         assert!(began.elapsed() < Duration::from_secs(30));
-        assert!(client.unary(ask(b"after it")).is_ok(), "the worker lives");
+        assert!(client.unary(ask(b"after it")).is_ok(), "the backend connection lives");
     });
 }
 
@@ -217,7 +217,7 @@ fn answers(channel: &Channel, endless: &Endless) -> Streaming<Answer> {
 
 #[test]
 fn nothing_is_left_of_a_request_whose_call_has_ended_though_nobody_calls_again() {
-    with_worker(|channel| {
+    with_backend_connection(|channel| {
         ProbeBlockingClient::new(channel.clone()).unary(ask(b"")).unwrap();
         let before = alive(&channel);
         for (number, ends) in ENDS.iter().enumerate() {
@@ -244,7 +244,7 @@ fn nothing_is_left_of_a_request_whose_call_has_ended_though_nobody_calls_again()
 /// A thread that may not wait in another runtime has it turned by one that may.
 #[test]
 fn a_call_may_end_on_a_thread_of_another_runtime() {
-    with_worker(|channel| {
+    with_backend_connection(|channel| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         for is_task in [false, true] {
             let endless = Endless(Arc::default());

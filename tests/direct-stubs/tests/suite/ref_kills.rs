@@ -32,7 +32,7 @@ const POINTS: [Point; 9] = [
     Point::RecordHandled,
     Point::RecordConsumed,
     Point::NoticeStaged,
-    Point::RopeTaken,
+    Point::SegmentedTaken,
 ];
 
 fn join(socket: &Path) -> Pool {

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollfree_layout::frame::{FrameHead, control, events, flags};
-use tollfree_layout::{AreaIdx, RopeIdx, StreamId, metadata};
+use tollfree_layout::{AreaIdx, SegmentedIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Arrival, Closed, Emission, End, Ending, Keep, Opening, Outgoing, Part, Received, Role, Session,
+    AreaEvent, Closed, End, Ending, Incoming, Keep, Opening, Outgoing, OutgoingMessage, Part, Received, Role,
+    Session,
 };
 use tollfree_vectors::{from_hex, to_hex};
 use zerocopy::FromBytes;
@@ -22,7 +23,7 @@ struct Call {
     told: Value,
     /// The chunks of a message of which not all has come, the first behind gRPC's prefix.
     begun: Vec<u8>,
-    is_rope: bool,
+    is_segmented: bool,
     /// The session has nothing more to tell of it, or this side has ended it.
     is_over: bool,
 }
@@ -33,8 +34,8 @@ struct Side {
     /// Methods that this side has named, where it is the client.
     paths: Vec<String>,
     calls: BTreeMap<u64, Call>,
-    /// Ropes that came and were not taken.
-    ropes: Vec<RopeIdx>,
+    /// SegmentedMessages that came and were not taken.
+    segmented_messages: Vec<SegmentedIdx>,
 }
 
 fn pairs(block: &[u8]) -> Result<Vec<String>, String> {
@@ -56,9 +57,10 @@ pub(crate) fn to_client(question: &Question) -> Answer {
 
 fn play(role: Role, question: &Question) -> Answer {
     let limits = limits(question)?;
-    let session = Session::new(role, limits, limits).with_ropes(question.flag("pool"));
+    let session = Session::new(role, limits, limits).with_segmented(question.flag("pool"));
     let out = Out(question.number("record_len_max")? as usize);
-    let mut side = Side { session, out, paths: Vec::new(), calls: BTreeMap::new(), ropes: Vec::new() };
+    let mut side =
+        Side { session, out, paths: Vec::new(), calls: BTreeMap::new(), segmented_messages: Vec::new() };
     for frame in question.values("frames")? {
         let bytes = |what: &str| frame[what].as_str().and_then(from_hex);
         match (bytes("said"), bytes("heard")) {
@@ -84,10 +86,11 @@ impl Side {
             self.calls.get_mut(&id.0).into_iter().for_each(|call| call.is_over = true);
         }
         let Side { session, out, .. } = self;
-        let rope = (head.flags & flags::ROPE != 0 && head.events & events::MESSAGE != 0).then(|| {
-            let bytes = Bytes::copy_from_slice(&body[body.len() - head.chunk_len.get() as usize..]);
-            Outgoing::rope(bytes, false, Keep::new(()))
-        });
+        let segmented =
+            (head.flags & flags::SEGMENTED != 0 && head.events & events::MESSAGE != 0).then(|| {
+                let bytes = Bytes::copy_from_slice(&body[body.len() - head.chunk_len.get() as usize..]);
+                OutgoingMessage::segmented(bytes, false, Keep::new(()))
+            });
         match head.events {
             events::CANCEL => session.cancel(id, code),
             events::DRAIN => session.drain(),
@@ -100,8 +103,8 @@ impl Side {
                     self.paths.push(String::from_utf8_lossy(&block[2..2 + len]).into_owned());
                 }
                 let path = self.paths.get(usize::from(code)).ok_or("a method that was not named")?;
-                let mut emission = Emission { message: rope, ..Emission::default() };
-                let opened = session.open(out, Opening { path, deadline_ns: 0 }, &mut emission);
+                let mut outgoing = Outgoing { message: segmented, ..Outgoing::default() };
+                let opened = session.open(out, Opening { path, deadline_ns: 0 }, &mut outgoing);
                 if !matches!(opened, Ok(Ok(opened)) if opened == id) {
                     return Err(format!("the call was not opened: {opened:?}"));
                 }
@@ -110,12 +113,12 @@ impl Side {
                 });
                 self.calls.insert(id.0, Call { told, ..Call::default() });
             }
-            with if with & events::TRAILERS != 0 || rope.is_some() => {
+            with if with & events::TRAILERS != 0 || segmented.is_some() => {
                 let ends = with & events::TRAILERS != 0;
                 let headers = (with & events::HEADERS != 0).then(Bytes::new);
                 let ending = ends.then(|| Ending::Trailers { code, block: Bytes::new() });
-                let mut emission = Emission { headers, message: rope, ending };
-                session.send(out, id, &mut emission).map_err(|error| error.to_string())?;
+                let mut outgoing = Outgoing { headers, message: segmented, ending };
+                session.send(out, id, &mut outgoing).map_err(|error| error.to_string())?;
                 session.settle(id);
             }
             _ => {}
@@ -128,13 +131,16 @@ impl Side {
         match head.code.get() {
             control::AREA_OFFER => self.session.offer_area(AreaIdx(number as u32), count),
             control::AREA_DROP => self.session.drop_area(AreaIdx(number as u32)),
-            control::ROPE_WANTED => self.session.want_rope(RopeIdx(number), count),
-            control::ROPES_TAKEN => {
+            control::SEGMENTED_WANTED => self.session.want_segmented(SegmentedIdx(number), count),
+            control::SEGMENTED_TAKEN => {
                 let range = number..number + u64::from(count);
-                let (taken, left) = self.ropes.drain(..).partition(|rope: &RopeIdx| range.contains(&rope.0));
-                self.ropes = left;
-                let taken: Vec<RopeIdx> = taken;
-                taken.into_iter().for_each(|rope| self.session.take_rope(rope));
+                let (taken, left) = self
+                    .segmented_messages
+                    .drain(..)
+                    .partition(|segmented: &SegmentedIdx| range.contains(&segmented.0));
+                self.segmented_messages = left;
+                let taken: Vec<SegmentedIdx> = taken;
+                taken.into_iter().for_each(|segmented| self.session.take_segmented(segmented));
             }
             _ => {}
         }
@@ -161,14 +167,14 @@ impl Side {
         // All is read at once, so that there is credit for what comes.
         let open = self.calls.iter().filter(|(_, call)| !call.is_over).map(|(id, _)| *id);
         for id in open.collect::<Vec<u64>>() {
-            while let Some(arrival) = self.session.take(StreamId(id)) {
-                let is_last = arrival.is_last();
+            while let Some(incoming) = self.session.take(StreamId(id)) {
+                let is_last = incoming.is_last();
                 // Those of a request that came as a whole are there, and others with the call.
-                let headers = match &arrival {
-                    Arrival::Request(whole) => Some(Bytes::copy_from_slice(whole.headers())),
+                let headers = match &incoming {
+                    Incoming::Request(whole) => Some(Bytes::copy_from_slice(whole.headers())),
                     _ => None,
                 };
-                let mut part = arrival.into_part();
+                let mut part = incoming.into_part();
                 part.headers = headers.or(part.headers);
                 let has_end = part.end.is_some();
                 self.tell(id, part, is_last)?;
@@ -187,8 +193,8 @@ impl Side {
             call.told["headers"] = json!(pairs(&block)?);
         }
         if let Some(chunk) = part.chunk {
-            call.is_rope |= chunk.rope.is_some();
-            self.ropes.extend(chunk.rope);
+            call.is_segmented |= chunk.segmented.is_some();
+            self.segmented_messages.extend(chunk.segmented);
             call.begun.extend_from_slice(&chunk.bytes);
             if chunk.last {
                 call.messages()?;
@@ -217,9 +223,9 @@ impl Call {
             let (message, behind) = behind
                 .split_at_checked(u32::from_be_bytes(*len) as usize)
                 .ok_or("a message ends too early")?;
-            let kind = match (std::mem::take(&mut self.is_rope), flag) {
-                (true, 2) => "object rope",
-                (true, _) => "rope",
+            let kind = match (std::mem::take(&mut self.is_segmented), flag) {
+                (true, 2) => "object segmented",
+                (true, _) => "segmented",
                 (false, 2) => "object",
                 (false, 1) => "compressed",
                 (false, _) => "encoded",

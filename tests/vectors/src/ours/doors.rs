@@ -1,4 +1,4 @@
-//! A server and a shepherd that listen, and what they say to a first message that they must refuse.
+//! A server and a gateway that listen, and what they say to a first message that they must refuse.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -26,8 +26,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    pub(crate) fn open(is_shepherd: bool) -> Result<Door, String> {
-        let role = if is_shepherd { "shepherd" } else { "server" };
+    pub(crate) fn open(is_gateway: bool) -> Result<Door, String> {
+        let role = if is_gateway { "gateway" } else { "server" };
         let name = format!("tollfree-vectors-{}-{role}", std::process::id());
         let address: Address = format!("shm-abstract:{name}").parse().map_err(|error| format!("{error}"))?;
         let runtime = Builder::new_multi_thread()
@@ -36,7 +36,7 @@ impl Door {
             .build()
             .map_err(|error| error.to_string())?;
         let bound =
-            runtime.block_on(async { Listener::bind(&address, Config { is_shepherd, ..Config::default() }) });
+            runtime.block_on(async { Listener::bind(&address, Config { is_gateway, ..Config::default() }) });
         let listener = bound.map_err(|error| error.to_string())?;
         Ok(Door { name, _runtime: runtime, _listener: listener })
     }

@@ -70,15 +70,15 @@ fn main() -> ExitCode {
 #[derive(Default)]
 struct Doors {
     server: Option<Door>,
-    shepherd: Option<Door>,
+    gateway: Option<Door>,
 }
 
 impl Doors {
-    fn answer(&mut self, is_shepherd: bool, question: &Question) -> Answer {
-        let door = if is_shepherd { &mut self.shepherd } else { &mut self.server };
+    fn answer(&mut self, is_gateway: bool, question: &Question) -> Answer {
+        let door = if is_gateway { &mut self.gateway } else { &mut self.server };
         let door = match door {
             Some(door) => door,
-            None => door.insert(Door::open(is_shepherd)?),
+            None => door.insert(Door::open(is_gateway)?),
         };
         door.answer(question)
     }
@@ -126,7 +126,7 @@ fn answer(doors: &mut Doors, question: &Question) -> Option<Answer> {
         "conversation-to-client" => conversations::to_client(question),
         "handshake" => memory::handshake(question),
         "refused-by-server" => doors.answer(false, question),
-        "refused-by-shepherd" => doors.answer(true, question),
+        "refused-by-gateway" => doors.answer(true, question),
         "violation-to-server" => sessions::to_server(question),
         "violation-to-client" => sessions::to_client(question),
         _ => return None,

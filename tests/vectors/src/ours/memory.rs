@@ -128,7 +128,7 @@ pub(crate) fn message(question: &Question) -> Answer {
 
 pub(crate) fn handshake(question: &Question) -> Answer {
     let bytes = question.bytes("message")?;
-    // An introduction follows in some.
+    // A registration follows in some.
     let (hello, body) = Hello::read_from_prefix(&bytes).map_err(|_| "a message is longer")?;
     let mut fields = json!({
         "kind": hello.kind.get(),
@@ -154,7 +154,7 @@ pub(crate) fn handshake(question: &Question) -> Answer {
     });
     let body_len = hello.body_len.get();
     if body_len > 0 {
-        let body = body.get(..body_len as usize).ok_or("the introduction breaks off")?;
+        let body = body.get(..body_len as usize).ok_or("the registration breaks off")?;
         (fields["body_len"], fields["body"]) = (body_len.into(), to_hex(body).into());
     }
     Ok(fields)

@@ -4,7 +4,8 @@ use bytes::BytesMut;
 use serde_json::json;
 use tollfree_layout::{AreaIdx, ByteOff};
 use tollfree_session::{
-    AreaFault, Emission, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Role, Session, Violation,
+    AreaFault, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, OutgoingMessage, Role, Session,
+    Violation,
 };
 
 use crate::{Answer, Question};
@@ -69,20 +70,20 @@ pub(crate) fn limits(question: &Question) -> Result<Limits, String> {
 
 pub(crate) fn to_server(question: &Question) -> Answer {
     let limits = limits(question)?;
-    heard(Session::new(Role::Server, limits, limits).with_ropes(question.flag("pool")), question)
+    heard(Session::new(Role::Server, limits, limits).with_segmented(question.flag("pool")), question)
 }
 
 pub(crate) fn to_client(question: &Question) -> Answer {
     let limits = limits(question)?;
-    let mut client = Session::new(Role::Client, limits, limits).with_ropes(question.flag("pool"));
+    let mut client = Session::new(Role::Client, limits, limits).with_segmented(question.flag("pool"));
     // What every case's client has said: one call, with all of its request.
-    let mut emission = Emission {
+    let mut outgoing = Outgoing {
         headers: None,
-        message: Some(Outgoing::new(vec![0, 1, 2].into(), false)),
+        message: Some(OutgoingMessage::new(vec![0, 1, 2].into(), false)),
         ending: Some(Ending::HalfClose),
     };
     let mut out = Out(question.number("record_len_max")? as usize);
-    let opened = client.open(&mut out, Opening { path: "/a.B/C", deadline_ns: 0 }, &mut emission);
+    let opened = client.open(&mut out, Opening { path: "/a.B/C", deadline_ns: 0 }, &mut outgoing);
     if !matches!(opened, Ok(Ok(_))) {
         return Err("the client's call was not opened".to_owned());
     }

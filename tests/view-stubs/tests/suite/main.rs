@@ -1,4 +1,4 @@
-//! What is generated as views and drafts, against prost's types.
+//! What is generated as views and builders, against prost's types.
 
 mod kinds;
 mod options;

@@ -54,7 +54,7 @@ fn names_of_the_proto_are_had_and_those_of_views_yield() {
         (Ok("other"), Some(Ok("it")))
     );
     assert!(matches!(view.choice(), order::Choice::NotSet(4)));
-    let empty = Owned::<Order>::build(|_| Ok::<_, tollfree_processor::DraftError>(())).unwrap();
+    let empty = Owned::<Order>::build(|_| Ok::<_, tollfree_processor::BuildError>(())).unwrap();
     assert!(matches!(empty.view().choice(), order::Choice::NotSet_));
     assert_eq!(empty.view().level(), Level::TOP, "a default by the value's second name");
     assert_eq!(theirs::Order::default().level(), theirs::Level::High);

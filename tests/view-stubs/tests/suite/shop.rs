@@ -1,8 +1,8 @@
-//! Everyday messages: what views read is what prost reads, what drafts build is what prost builds.
+//! Everyday messages: what views read is what prost reads, what builders build is what prost builds.
 
 use prost::Message as _;
-use tollfree_processor::typed::{Draft, Message, MessageMut, MessageView, Owned};
-use tollfree_processor::{Arena, Arenas, DraftError, EncodeBuffer, Limits};
+use tollfree_processor::typed::{Builder, Message, MessageMut, MessageView, Owned};
+use tollfree_processor::{Arena, Arenas, BuildError, EncodeBuffer, Limits};
 use tollfree_view_stubs::everyday::prost::shop as theirs;
 use tollfree_view_stubs::everyday::shop::order::Payment;
 use tollfree_view_stubs::everyday::shop::*;
@@ -31,19 +31,19 @@ fn owned<M: Message>(input: &[u8]) -> Owned<M> {
     verified
 }
 
-/// What prost reads of the draft's own bytes.
-fn built<M: Message, P: prost::Message + Default>(draft: Draft<M>) -> P
+/// What prost reads of the builder's own bytes.
+fn built<M: Message, P: prost::Message + Default>(builder: Builder<M>) -> P
 where
     for<'a> M::View<'a>: MessageView<'a, Message = M>,
 {
-    let object = draft.freeze().unwrap();
+    let object = builder.freeze().unwrap();
     let again: Owned<M> = Owned::verify(object.object().bytes(), Arena::with_limit(1 << 20), 100).unwrap();
     let mut buffer = EncodeBuffer::new();
     P::decode(again.view().encode(&mut buffer).unwrap()).unwrap()
 }
 
-fn draft<M: Message>() -> Draft<M> {
-    Draft::new(Arena::with_limit(1 << 20)).unwrap()
+fn builder<M: Message>() -> Builder<M> {
+    Builder::new(Arena::with_limit(1 << 20)).unwrap()
 }
 
 fn stamp(view: StampView<'_>) -> theirs::Stamp {
@@ -100,18 +100,18 @@ fn order(view: OrderView<'_>) -> theirs::Order {
     }
 }
 
-fn put_stamp(mut to: StampMut<'_>, from: &theirs::Stamp) -> Result<(), DraftError> {
+fn put_stamp(mut to: StampMut<'_>, from: &theirs::Stamp) -> Result<(), BuildError> {
     to.set_seconds(from.seconds)?;
     to.set_nanos(from.nanos)
 }
 
-fn put_money(mut to: MoneyMut<'_>, from: &theirs::Money) -> Result<(), DraftError> {
+fn put_money(mut to: MoneyMut<'_>, from: &theirs::Money) -> Result<(), BuildError> {
     to.set_currency(&from.currency)?;
     to.set_units(from.units)?;
     to.set_nanos(from.nanos)
 }
 
-fn put_profile(mut to: ProfileMut<'_>, from: &theirs::Profile) -> Result<(), DraftError> {
+fn put_profile(mut to: ProfileMut<'_>, from: &theirs::Profile) -> Result<(), BuildError> {
     to.set_score(from.score)?;
     let mut addresses = to.addresses_mut()?;
     addresses.reserve(from.addresses.len())?;
@@ -138,7 +138,7 @@ fn put_profile(mut to: ProfileMut<'_>, from: &theirs::Profile) -> Result<(), Dra
     to.set_active(from.active)
 }
 
-fn put_order(mut to: OrderMut<'_>, from: &theirs::Order) -> Result<(), DraftError> {
+fn put_order(mut to: OrderMut<'_>, from: &theirs::Order) -> Result<(), BuildError> {
     to.set_id(&from.id)?;
     if let Some(from) = &from.customer {
         put_profile(to.customer_mut()?, from)?;
@@ -194,7 +194,7 @@ fn profiles_are_read_and_built_as_by_prost() {
     for input in samples(PROFILES) {
         let (ours, theirs) = (owned::<Profile>(input), theirs::Profile::decode(input).unwrap());
         assert_eq!(profile(ours.view()), theirs);
-        let mut new = draft::<Profile>();
+        let mut new = builder::<Profile>();
         put_profile(new.edit(), &theirs).unwrap();
         assert_eq!(new.edit().view(), ours.view());
         assert_eq!(built::<_, theirs::Profile>(new), theirs);
@@ -219,11 +219,11 @@ fn orders_are_read_and_built_as_by_prost() {
             Payment::Card(card) => 1 + usize::from(view.card() != card),
             Payment::Iban(_) => 2,
         }] += 1;
-        let mut new = draft::<Order>();
+        let mut new = builder::<Order>();
         put_order(new.edit(), &theirs).unwrap();
         let copied = new.freeze().unwrap();
         assert_eq!(copied.view(), view, "but for the order of labels");
-        let mut new = draft::<Order>();
+        let mut new = builder::<Order>();
         put_order(new.edit(), &theirs).unwrap();
         assert_eq!(built::<_, theirs::Order>(new), theirs);
     }
@@ -233,7 +233,7 @@ fn orders_are_read_and_built_as_by_prost() {
 #[test]
 fn a_reply_takes_parts_of_its_request_and_of_others() {
     let request = owned::<Order>(samples(ORDERS)[0]);
-    let (order_view, mut reply) = (request.view(), draft::<Order>());
+    let (order_view, mut reply) = (request.view(), builder::<Order>());
     let mut to = reply.edit();
     to.set_customer(order_view.customer().unwrap()).unwrap();
     to.set_id(order_view.id()).unwrap();
@@ -248,7 +248,7 @@ fn a_reply_takes_parts_of_its_request_and_of_others() {
     assert!(view.items().get(view.items().len()).is_none());
     assert_ne!(view, request.view());
     assert!(format!("{view:?}").contains("customer"), "{view:?}");
-    let mut copy = draft::<Order>();
+    let mut copy = builder::<Order>();
     copy.edit().copy_from(view).unwrap();
     let mut to = copy.edit();
     assert_eq!(to.view(), view);
@@ -261,11 +261,11 @@ fn a_reply_takes_parts_of_its_request_and_of_others() {
 }
 
 #[test]
-fn a_draft_that_outgrows_its_arena_says_so_and_the_arena_serves_again() {
+fn a_builder_that_outgrows_its_arena_says_so_and_the_arena_serves_again() {
     let arenas = Arenas::new(4096, 1);
     for _ in 0..3 {
-        let mut draft = Draft::<Profile>::new(arenas.take()).unwrap();
-        let mut to = draft.edit();
+        let mut builder = Builder::<Profile>::new(arenas.take()).unwrap();
+        let mut to = builder.edit();
         to.set_user("somebody").unwrap();
         let mut added = 0;
         let error = loop {
@@ -274,7 +274,7 @@ fn a_draft_that_outgrows_its_arena_says_so_and_the_arena_serves_again() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, DraftError::Exhausted { limit: 4096, .. }), "{error}");
+        assert!(matches!(error, BuildError::Exhausted { limit: 4096, .. }), "{error}");
         assert!(
             to.set_bio(&"x".repeat(5000)).is_err() && to.created_mut().is_err() == to.updated_mut().is_err()
         );
@@ -283,7 +283,7 @@ fn a_draft_that_outgrows_its_arena_says_so_and_the_arena_serves_again() {
         assert!(
             added > 10 && view.tags().len() == added && view.user() == "somebody" && view.bio().is_empty()
         );
-        let object = draft.freeze().unwrap();
+        let object = builder.freeze().unwrap();
         assert_eq!(object.view().tags().len(), added);
     }
     let large = [(7 << 3) | 2, 0].repeat(4000);
@@ -341,13 +341,13 @@ fn an_object_of_another_type_is_refused() {
 /// Why a closure did not build its message, in a handler's own words.
 #[derive(Debug, PartialEq)]
 enum Refused {
-    Draft(DraftError),
+    Builder(BuildError),
     Empty,
 }
 
-impl From<DraftError> for Refused {
-    fn from(error: DraftError) -> Refused {
-        Refused::Draft(error)
+impl From<BuildError> for Refused {
+    fn from(error: BuildError) -> Refused {
+        Refused::Builder(error)
     }
 }
 
@@ -378,5 +378,5 @@ fn a_message_is_built_in_one_expression() {
     let long = "x".repeat(5000);
     let built =
         Owned::<Order>::build_in(Arena::with_limit(4096), |order| Ok::<_, Refused>(order.set_id(&long)?));
-    assert!(matches!(built, Err(Refused::Draft(DraftError::Exhausted { limit: 4096, .. }))), "{built:?}");
+    assert!(matches!(built, Err(Refused::Builder(BuildError::Exhausted { limit: 4096, .. }))), "{built:?}");
 }

@@ -5,8 +5,8 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _,
     Value,
 };
-use tollfree_processor::typed::{Draft, Message, Owned};
-use tollfree_processor::{Arena, Arenas, DraftError, EncodeBuffer, Limits};
+use tollfree_processor::typed::{Builder, Message, Owned};
+use tollfree_processor::{Arena, Arenas, BuildError, EncodeBuffer, Limits};
 use views::wide::Wide;
 
 /// What `tollfree-build` generates. (It stands here because no other program has a use for it.)
@@ -20,7 +20,7 @@ mod views {
 mod rebuild {
     use super::views::wide::{WideMut, WideView};
 
-    type Built = Result<(), tollfree_processor::DraftError>;
+    type Built = Result<(), tollfree_processor::BuildError>;
     type Part = fn(WideView<'_>, &mut WideMut<'_>) -> Built;
 
     include!(concat!(env!("OUT_DIR"), "/rebuild.rs"));
@@ -69,12 +69,12 @@ fn full() -> DynamicMessage {
     message
 }
 
-fn rebuilt(from: &Owned<Wide>, arena: Arena<'static>) -> Result<Owned<Wide>, DraftError> {
-    let mut draft = Draft::<Wide>::new(arena)?;
+fn rebuilt(from: &Owned<Wide>, arena: Arena<'static>) -> Result<Owned<Wide>, BuildError> {
+    let mut builder = Builder::<Wide>::new(arena)?;
     for part in rebuild::PARTS {
-        part(from.view(), &mut draft.edit())?;
+        part(from.view(), &mut builder.edit())?;
     }
-    draft.freeze()
+    builder.freeze()
 }
 
 #[test]
@@ -88,23 +88,23 @@ fn each_of_5000_fields_is_read_and_built() {
     let built = Owned::<Wide>::verify(built.object().bytes(), arenas.take(), 100).unwrap();
     let encoded = built.object().encode(&mut EncodeBuffer::new()).unwrap().to_vec();
     assert!(DynamicMessage::decode(theirs.descriptor(), &encoded[..]).unwrap() == theirs);
-    let (view, empty) = (built.view(), Draft::<Wide>::new(arenas.take()).unwrap().freeze().unwrap());
+    let (view, empty) = (built.view(), Builder::<Wide>::new(arenas.take()).unwrap().freeze().unwrap());
     assert_eq!((view.f_1(), view.f_2(), view.f_4999(), view.f_5000()), (-1, "field 2", -4999, "field 5000"));
     assert!(empty.view() != view && rebuilt(&empty, Arena::with_limit(1 << 20)).unwrap() == empty);
 }
 
 #[test]
 fn a_wide_message_needs_its_room_and_nests() {
-    let refused = Draft::<Wide>::new(Arena::with_limit(4096)).map(|_| ());
-    assert!(matches!(refused, Err(DraftError::Exhausted { limit: 4096, .. })), "{refused:?}");
-    let mut draft = Draft::<Wide>::new(Arena::with_limit(64 << 20)).unwrap();
+    let refused = Builder::<Wide>::new(Arena::with_limit(4096)).map(|_| ());
+    assert!(matches!(refused, Err(BuildError::Exhausted { limit: 4096, .. })), "{refused:?}");
+    let mut builder = Builder::<Wide>::new(Arena::with_limit(64 << 20)).unwrap();
     fn dig(mut to: <Wide as Message>::Mut<'_>, levels: u32) {
         if levels > 0 {
             dig(to.f_5_mut().unwrap(), levels - 1);
         }
     }
-    dig(draft.edit(), 100);
-    let deep = draft.freeze().unwrap();
+    dig(builder.edit(), 100);
+    let deep = builder.freeze().unwrap();
     let encoded = deep.object().encode(&mut EncodeBuffer::new()).unwrap().to_vec();
     let again = Owned::<Wide>::decode(&encoded, Arena::with_limit(64 << 20), &Limits::default()).unwrap();
     assert!(again == deep);

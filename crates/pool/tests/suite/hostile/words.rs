@@ -1,4 +1,4 @@
-//! Every message of the pool's protocol, said by one who has no business to: to a coordinator and to a member. One row for each kind
+//! Every message of the pool's protocol, said by one who has no right to: to a coordinator and to a member. One row for each kind
 //! that `spec/pool.md` names.
 
 use std::hash::Hasher;

@@ -90,7 +90,7 @@ pub(crate) fn must_see() -> Vec<String> {
     .map(str::to_owned)
     .into();
     names.extend((0..8).map(|bit| format!("event {bit}")));
-    let all = flags::KNOWN | flags::ROPE;
+    let all = flags::KNOWN | flags::SEGMENTED;
     names.extend((0..8).filter(|bit| all & 1 << bit != 0).map(|bit| format!("flag {bit}")));
     let codes = [
         control::AREA_OFFER,
@@ -98,7 +98,7 @@ pub(crate) fn must_see() -> Vec<String> {
         control::AREA_REFUSE,
         control::AREA_DROP,
         control::CLOSE,
-        control::ROPES_TAKEN,
+        control::SEGMENTED_TAKEN,
     ];
     names.extend(codes.map(|code| format!("control {code}")));
     names.extend(["HalfClosed", "Cancelled", "SessionClosed"].map(|end| format!("Server end {end}")));

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tollfree_layout::{StreamId, metadata};
 use tollfree_session::{
-    Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, OBJECT_PREFIX, Outgoing, Parts, Unencoded, Written,
+    Chunk, DeferredEncoding, End, Ending, GRPC_PREFIX_LEN, Keep, OBJECT_PREFIX, Outgoing, OutgoingMessage,
+    Parts, Written,
 };
 
 use super::rng::Rng;
@@ -31,7 +32,7 @@ struct Late {
     is_crumbly: bool,
 }
 
-impl Unencoded for Late {
+impl DeferredEncoding for Late {
     fn write_range(&self, len: usize, from: usize, range: &mut [u8]) -> Written {
         range.copy_from_slice(&self.message[from..from + range.len()]);
         Written { len, is_crumbly: self.is_crumbly, whole: None }
@@ -51,7 +52,7 @@ pub(crate) fn block(id: u64, salt: usize, len: usize) -> Bytes {
     block.into()
 }
 
-/// Counts what is kept for ropes.
+/// Counts what is kept for segmented messages.
 #[derive(Clone, Default)]
 pub(crate) struct Keeping(Arc<AtomicUsize>);
 
@@ -97,13 +98,13 @@ pub(crate) struct Talk {
     pub(crate) plan: Vec<usize>,
     pub(crate) headers: Option<Bytes>,
     pub(crate) ending: Ending,
-    /// Set where messages may be ropes.
+    /// Set where messages may be segmented messages.
     pub(crate) keeping: Option<Keeping>,
     /// Messages handed over, and those of them that are wholly staged.
     next: usize,
     pub(crate) said_count: usize,
     ending_given: bool,
-    pub(crate) emission: Emission,
+    pub(crate) outgoing: Outgoing,
     pub(crate) wait: Wait,
     pub(crate) done: bool,
     pub(crate) aborted: bool,
@@ -122,7 +123,7 @@ impl Talk {
             next: 0,
             said_count: 0,
             ending_given: false,
-            emission: Emission::default(),
+            outgoing: Outgoing::default(),
             wait: Wait::No,
             done: false,
             aborted: false,
@@ -152,23 +153,23 @@ impl Talk {
         (id as usize + idx) % 3 == 1
     }
 
-    fn may_be_rope(id: u64, idx: usize) -> bool {
+    fn may_be_segmented(id: u64, idx: usize) -> bool {
         (id as usize + idx).is_multiple_of(3)
     }
 
     /// Hands the next things over once the last are staged.
     pub(crate) fn fill(&mut self, id: u64, joined: bool) {
-        if !self.emission.is_empty() || self.ending_given {
+        if !self.outgoing.is_empty() || self.ending_given {
             return;
         }
-        self.emission.headers = self.headers.take();
+        self.outgoing.headers = self.headers.take();
         let batched = if self.keeping.is_none() { self.batch(id) } else { Vec::new() };
         if batched.len() > 1 {
             let mut messages = Bytes::from(batched.concat());
-            self.emission.message = if Talk::is_object(id, self.next) {
-                Outgoing::objects(messages)
+            self.outgoing.message = if Talk::is_object(id, self.next) {
+                OutgoingMessage::objects(messages)
             } else {
-                let batch = Outgoing::batch_off(&mut messages, usize::MAX / 2, usize::MAX);
+                let batch = OutgoingMessage::batch_off(&mut messages, usize::MAX / 2, usize::MAX);
                 assert!(messages.is_empty());
                 batch
             };
@@ -178,24 +179,27 @@ impl Talk {
             let message = self.message(id, self.next);
             let compressed = Talk::is_compressed(id, self.next);
             let is_object = Talk::is_object(id, self.next);
-            self.emission.message = Some(match &self.keeping {
-                Some(keeping) if Talk::may_be_rope(id, self.next) && is_object => {
-                    Outgoing::object_rope(message, keeping.keep())
+            self.outgoing.message = Some(match &self.keeping {
+                Some(keeping) if Talk::may_be_segmented(id, self.next) && is_object => {
+                    OutgoingMessage::object_segmented(message, keeping.keep())
                 }
-                Some(keeping) if Talk::may_be_rope(id, self.next) => {
-                    Outgoing::rope(message, compressed, keeping.keep())
+                Some(keeping) if Talk::may_be_segmented(id, self.next) => {
+                    OutgoingMessage::segmented(message, compressed, keeping.keep())
                 }
-                _ if is_object => Outgoing::object(message.into()),
+                _ if is_object => OutgoingMessage::object(message.into()),
                 _ if !compressed && Talk::is_encoded_late(id, self.next) => {
                     let len = message.len();
-                    Outgoing::unencoded(Arc::new(Late { message, is_crumbly: id.is_multiple_of(5) }), len)
+                    OutgoingMessage::deferred(
+                        Arc::new(Late { message, is_crumbly: id.is_multiple_of(5) }),
+                        len,
+                    )
                 }
-                _ => Outgoing::new(message, compressed),
+                _ => OutgoingMessage::new(message, compressed),
             });
             self.next += 1;
         }
-        if self.next == self.plan.len() && (joined || self.emission.is_empty()) {
-            self.emission.ending = Some(self.ending.clone());
+        if self.next == self.plan.len() && (joined || self.outgoing.is_empty()) {
+            self.outgoing.ending = Some(self.ending.clone());
             self.ending_given = true;
         }
     }
@@ -220,15 +224,15 @@ impl Talk {
 
     /// Messages that are at hand and not wholly staged.
     pub(crate) fn unsaid(&self) -> usize {
-        self.emission.message.as_ref().map_or(0, |message| message.lens().count())
+        self.outgoing.message.as_ref().map_or(0, |message| message.lens().count())
     }
 
     /// Gives up in the middle of whatever is being said.
     pub(crate) fn abort(&mut self, code: u16) {
         let ending = Ending::Trailers { code, block: Bytes::new() };
         self.ending = ending.clone();
-        self.emission.message = None;
-        self.emission.ending = Some(ending);
+        self.outgoing.message = None;
+        self.outgoing.ending = Some(ending);
         self.ending_given = true;
         self.aborted = true;
         self.wait = Wait::No;
@@ -237,7 +241,7 @@ impl Talk {
     /// Counts what a call of the session has staged of so many messages.
     pub(crate) fn note(&mut self, unsaid: usize) {
         self.said_count += unsaid - self.unsaid();
-        self.done = self.ending_given && self.emission.is_empty();
+        self.done = self.ending_given && self.outgoing.is_empty();
     }
 }
 
@@ -261,7 +265,11 @@ impl Hearing {
             let (mut rest, mut count) = (chunk.bytes.clone(), 0);
             while let Some([_, len @ ..]) = rest.first_chunk::<GRPC_PREFIX_LEN>() {
                 let bytes = rest.split_to(GRPC_PREFIX_LEN + u32::from_be_bytes(*len) as usize);
-                self.chunk(id, said, &Chunk { bytes, first: true, last: true, batch_count: 0, rope: None })?;
+                self.chunk(
+                    id,
+                    said,
+                    &Chunk { bytes, first: true, last: true, batch_count: 0, segmented: None },
+                )?;
                 count += 1;
             }
             let is_whole = rest.is_empty() && count == chunk.batch_count;
@@ -280,8 +288,8 @@ impl Hearing {
             (None, true) => {
                 let prefix = bytes.split_to(GRPC_PREFIX_LEN);
                 let len = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
-                let rope = said.keeping.is_some() && Talk::may_be_rope(id, idx);
-                let odd = chunk.rope.is_some() != rope || prefix[0] != Talk::flag(id, idx);
+                let segmented = said.keeping.is_some() && Talk::may_be_segmented(id, idx);
+                let odd = chunk.segmented.is_some() != segmented || prefix[0] != Talk::flag(id, idx);
                 if len != said.plan[idx] || odd {
                     return Err(format!("call {id} message {idx}: prefix {prefix:?}"));
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tollfree_layout::StreamId;
-use tollfree_session::{Closed, Emission, Role};
+use tollfree_session::{Closed, Outgoing, Role};
 
 use super::world::{Step, World};
 
@@ -51,8 +51,8 @@ fn story(world: &mut World) -> Step {
     }
     settle(world, true)?;
     for call in &mut world.calls {
-        call.client.emission = Emission::default();
-        call.server.emission = Emission::default();
+        call.client.outgoing = Outgoing::default();
+        call.server.outgoing = Outgoing::default();
     }
     check_senders(world)?;
     check_empty(world)
@@ -219,12 +219,14 @@ fn check_empty(world: &mut World) -> Step {
             return Err(format!("{name} has news for somebody"));
         }
         if side.session.has_accepted() || !side.untaken.is_empty() {
-            return Err(format!("{name} keeps calls that nobody accepts, or ropes that nobody takes"));
+            return Err(format!(
+                "{name} keeps calls that nobody accepts, or segmented messages that nobody takes"
+            ));
         }
         let session = &side.session;
-        let (in_flight, kept) = (session.ropes_in_flight(), side.keeping.count());
+        let (in_flight, kept) = (session.segmented_messages_in_flight(), side.keeping.count());
         if in_flight != 0 || kept != 0 {
-            return Err(format!("{name} keeps {kept} ropes, {in_flight} of them in flight"));
+            return Err(format!("{name} keeps {kept} segmented messages, {in_flight} of them in flight"));
         }
         if session.stream_count() != 0 || session.live_count() != 0 || session.has_pending() {
             return Err(format!("{name} keeps {} streams", session.stream_count()));

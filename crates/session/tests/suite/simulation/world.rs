@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
-use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
+use tollfree_layout::{AreaIdx, SegmentedIdx, StreamId};
 use tollfree_session::{
-    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, OBJECT_PREFIX, Opening, Part,
-    Progress, Received, Role, Session, Watched,
+    Accepted, AreaEvent, Closed, End, Ending, Incoming, Limits, OBJECT_PREFIX, Opening, Part, Progress,
+    Received, Role, SendError, Session, Watched,
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, Wait, block};
@@ -44,9 +44,9 @@ pub(crate) struct Side {
     offered: Option<AreaIdx>,
     /// Areas offered and not answered, those that were dropped since among them.
     unanswered: Vec<AreaIdx>,
-    /// Ropes received that somebody still looks at.
-    pub(crate) untaken: Vec<RopeIdx>,
-    /// What is kept for the ropes that it has sent, or is about to.
+    /// SegmentedMessages received that somebody still looks at.
+    pub(crate) untaken: Vec<SegmentedIdx>,
+    /// What is kept for the segmented messages that it has sent, or is about to.
     pub(crate) keeping: Keeping,
     /// Those who wait for news of a stream, and were not woken: readers, and writers.
     pub(crate) readers: BTreeSet<StreamId>,
@@ -59,7 +59,7 @@ pub(crate) struct World {
     pub(crate) server: Side,
     pub(crate) calls: Vec<Call>,
     pub(crate) limits: (Limits, Limits),
-    ropes: bool,
+    segmented_messages: bool,
     /// Calls still to be opened.
     pub(crate) to_open: usize,
     pub(crate) trace: Option<Vec<String>>,
@@ -74,12 +74,12 @@ pub(crate) struct World {
 const PATHS: [&str; 3] = ["/a.A/One", "/b.Long.Package/AnotherMethod", "/c/C"];
 
 impl Side {
-    /// Takes hold of what the rope names that came last, or has no use for it.
+    /// Takes hold of what the segmented message names that came last, or has no use for it.
     pub(crate) fn take_one(&mut self) -> bool {
-        let rope = self.untaken.pop();
-        rope.into_iter().for_each(|rope| self.session.take_rope(rope));
+        let segmented = self.untaken.pop();
+        segmented.into_iter().for_each(|segmented| self.session.take_segmented(segmented));
         drop(self.session.take_spent());
-        rope.is_some()
+        segmented.is_some()
     }
 
     /// A reader waits until it is woken. It can't on a stream that is gone.
@@ -137,9 +137,9 @@ impl World {
         let stream_count = 1 + rng.below(6) as u32;
         let local = limits(&mut rng, stream_count);
         let remote = limits(&mut rng, stream_count);
-        let ropes = rng.one_in(2);
+        let segmented_messages = rng.one_in(2);
         let side = |rng: &mut Rng, role, local, remote| Side {
-            session: Session::new(role, local, remote).with_ropes(ropes),
+            session: Session::new(role, local, remote).with_segmented(segmented_messages),
             out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
             next_area: 0,
             offered: None,
@@ -154,7 +154,7 @@ impl World {
         let server = side(&mut rng, Role::Server, remote, client_word);
         World {
             to_open: 1 + rng.below(14),
-            ropes,
+            segmented_messages,
             rng,
             client,
             server,
@@ -246,14 +246,14 @@ impl World {
             client_cancelled: false,
             server_cancelled: None,
         };
-        if self.ropes {
+        if self.segmented_messages {
             call.client.keeping = Some(self.client.keeping.clone());
             call.server.keeping = Some(self.server.keeping.clone());
         }
         call.client.fill(id, self.rng.one_in(2));
         let unsaid = call.client.unsaid();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
-        let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
+        let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.outgoing);
         self.client.out.publish();
         self.say(|| {
             format!("open {id}: {opened:?}, {:?} there, {:?} back", call.client.plan, call.server.plan)
@@ -269,12 +269,12 @@ impl World {
                 self.moves += 1;
             }
             Ok(Err(progress)) => self.see(&format!("{progress:?}")),
-            Err(EmitError::MetadataLen { .. }) if too_long => self.see("MetadataLen"),
-            Err(EmitError::Draining) => {
+            Err(SendError::MetadataLen { .. }) if too_long => self.see("MetadataLen"),
+            Err(SendError::Draining) => {
                 self.see("Draining");
                 self.to_open -= 1;
             }
-            Err(EmitError::Closed(_)) => self.to_open = 0,
+            Err(SendError::Closed(_)) => self.to_open = 0,
             Err(error) => return Err(format!("open {id}: {error}")),
         }
         if too_long && !matches!(opened, Ok(Err(_)) | Err(_)) {
@@ -299,7 +299,7 @@ impl World {
             return Ok(());
         }
         talk.fill(id.0, joined);
-        if gives_up && talk.emission.message.is_some() && talk.emission.headers.is_none() {
+        if gives_up && talk.outgoing.message.is_some() && talk.outgoing.headers.is_none() {
             talk.abort(10);
         }
         let unsaid = talk.unsaid();
@@ -307,14 +307,14 @@ impl World {
             Role::Client => &mut self.client,
             Role::Server => &mut self.server,
         };
-        let mut staged = side.session.send(&mut side.out, id, &mut talk.emission);
+        let mut staged = side.session.send(&mut side.out, id, &mut talk.outgoing);
         // A long part is published, so that the peer copies it out while the next one is copied in.
         for _ in 0..more_parts {
             if staged != Ok(Progress::Partly) {
                 break;
             }
             side.out.publish();
-            staged = side.session.send(&mut side.out, id, &mut talk.emission);
+            staged = side.session.send(&mut side.out, id, &mut talk.outgoing);
         }
         side.out.publish();
         talk.note(unsaid);
@@ -331,18 +331,18 @@ impl World {
                 talk.wait = Wait::Credit;
                 side.wait_to_write(id)?;
                 // A server may get tired of waiting, in the middle of a message or before it.
-                if role == Role::Server && talk.emission.headers.is_none() && self.rng.one_in(6) {
+                if role == Role::Server && talk.outgoing.headers.is_none() && self.rng.one_in(6) {
                     talk.abort(4);
                     aborted = true;
                 }
             }
             Ok(Progress::Done | Progress::Partly) => {}
-            Err(EmitError::Ended | EmitError::Closed(_)) => talk.cut_off = true,
+            Err(SendError::Ended | SendError::Closed(_)) => talk.cut_off = true,
             other => return Err(format!("{role:?} stages {id}: {other:?}")),
         }
         let name = match &staged {
             Ok(progress) => format!("{progress:?}"),
-            Err(EmitError::Ended) => "Ended".to_owned(),
+            Err(SendError::Ended) => "Ended".to_owned(),
             Err(_) => "Closed".to_owned(),
         };
         self.say(|| format!("{role:?} stages {id}: {name}"));
@@ -382,7 +382,7 @@ impl World {
     }
 
     /// The same, where the `first` was taken already.
-    fn read_from(&mut self, role: Role, idx: usize, max: usize, mut first: Option<Arrival>) -> Step {
+    fn read_from(&mut self, role: Role, idx: usize, max: usize, mut first: Option<Incoming>) -> Step {
         for _ in 0..max {
             let call = &mut self.calls[idx];
             let id = call.id;
@@ -402,9 +402,9 @@ impl World {
             let has_end = side.session.has_end(id);
             // An answer that is looked for is taken so.
             if role == Role::Client && self.rng.one_in(2) {
-                first = side.session.take_answer(id).map(Arrival::Answer);
+                first = side.session.take_answer(id).map(Incoming::Answer);
             }
-            let Some(arrival) = first.take().or_else(|| side.session.take(id)) else {
+            let Some(incoming) = first.take().or_else(|| side.session.take(id)) else {
                 if has_end || hears.end.is_some() {
                     return Err(format!("{role:?} {id}: the end has come, and is not given"));
                 }
@@ -412,18 +412,18 @@ impl World {
                 return side.wait_to_read(id);
             };
             let is_known = side.session.user_mut(id).is_some();
-            let came_as = match &arrival {
-                Arrival::Request(whole) if role != Role::Server || *whole.headers() != call.headers => {
+            let came_as = match &incoming {
+                Incoming::Request(whole) if role != Role::Server || *whole.headers() != call.headers => {
                     return Err(format!("{id}: {whole:?} is not what was asked"));
                 }
-                Arrival::Answer(whole) if role != Role::Client || whole.headers() != call.reply_headers => {
+                Incoming::Answer(whole) if role != Role::Client || whole.headers() != call.reply_headers => {
                     return Err(format!("{id}: {whole:?} is not what was answered"));
                 }
-                Arrival::Request(_) => "Request",
-                Arrival::Answer(_) => "Answer",
-                Arrival::Part(_) => "Part",
+                Incoming::Request(_) => "Request",
+                Incoming::Answer(_) => "Answer",
+                Incoming::Part(_) => "Part",
             };
-            let Part { headers, chunk, end, forgotten } = arrival.into_part();
+            let Part { headers, chunk, end, forgotten } = incoming.into_part();
             let holds_parts = headers.is_some() || chunk.is_some();
             let batch = chunk.as_ref().filter(|chunk| chunk.batch_count > 0).map(|chunk| {
                 let of_objects = chunk.bytes.first() == Some(&OBJECT_PREFIX);
@@ -443,7 +443,7 @@ impl World {
             }
             if let Some(chunk) = chunk {
                 hears.chunk(id.0, said, &chunk)?;
-                side.untaken.extend(chunk.rope);
+                side.untaken.extend(chunk.segmented);
                 if self.rng.one_in(2) {
                     side.take_one();
                 }
@@ -669,7 +669,7 @@ impl World {
         let idx = accepted.id.0 as usize - 1;
         self.take_accepted(accepted, whole.is_some())?;
         match whole {
-            Some(whole) => self.read_from(Role::Server, idx, 1, Some(Arrival::Request(whole))),
+            Some(whole) => self.read_from(Role::Server, idx, 1, Some(Incoming::Request(whole))),
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Accepted, Arrival, Call, Emission, EmitError, End, Stream};
+use tollfree_transport::{Accepted, Call, End, Incoming, Outgoing, SendError, Stream};
 use tonic::Status;
 
 use crate::call::deadline::{Deadline, Deadlines};
@@ -15,8 +15,8 @@ use crate::message::received::Fetching;
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
 use crate::server::http_handle::HandlerFuture;
+use crate::server::response_writer::ResponseWriter;
 use crate::server::serving::{Handle, Serving, Step, turn};
-use crate::server::speech::Speech;
 use crate::server::typed::run::{Raw, Run};
 use crate::status;
 
@@ -26,7 +26,7 @@ pub(crate) struct TypedHandle {
     run: Option<Box<dyn Run>>,
     state: State,
     /// What came with the call, until it is read.
-    arrival: Option<Arrival>,
+    incoming: Option<Incoming>,
     gather: Gather,
 }
 
@@ -46,7 +46,7 @@ impl TypedHandle {
     /// `run` runs the method.
     pub(crate) fn new(run: Box<dyn Run>) -> TypedHandle {
         let gather = Gather::new(None, false);
-        TypedHandle { run: Some(run), state: State::Handler, arrival: None, gather }
+        TypedHandle { run: Some(run), state: State::Handler, incoming: None, gather }
     }
 
     /// Lets go of what the handler has left, when its answer is on its way. Whether it can be called again.
@@ -60,13 +60,13 @@ impl TypedHandle {
         self.run.is_some()
     }
 
-    /// Gives a request to the handler, which has its turn at once. What it says is put into `emission`, to go to `outlet`.
+    /// Gives a request to the handler, which has its turn at once. What it says is put into `outgoing`, to go to `outlet`.
     fn answer(
         &mut self,
         cx: &mut Context<'_>,
         request: Option<Raw>,
         outlet: &dyn Outlet,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
     ) -> Poll<Step> {
         let (Some(run), Some(request)) = (&mut self.run, request) else {
             return Poll::Ready(Step::Last(Status::internal("the handler panicked")));
@@ -75,26 +75,30 @@ impl TypedHandle {
             passing.sharing.received_inline(request.message.len(), 0);
         }
         match run.begin(request) {
-            Ok(()) => run.poll(cx, outlet, emission).map(Step::of),
+            Ok(()) => run.poll(cx, outlet, outgoing).map(Step::of),
             Err(refused) => Poll::Ready(Step::Last(refused)),
         }
     }
 
     /// Reads the message, as far as it has come. `Some`: there is none for the handler.
-    fn poll_read(&mut self, cx: &mut Context<'_>, speech: &Speech<Stream>) -> Poll<Option<Step>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        response_writer: &ResponseWriter<Stream>,
+    ) -> Poll<Option<Step>> {
         loop {
-            let arrived = match self.arrival.take() {
-                Some(arrival) => Ok(arrival),
-                None => ready!(speech.stream.poll_arrival(cx)),
+            let arrived = match self.incoming.take() {
+                Some(incoming) => Ok(incoming),
+                None => ready!(response_writer.stream.poll_incoming(cx)),
             };
             // Nobody waits for an answer any more.
-            let Ok(arrival) = arrived.map(Arrival::into_part) else { return Poll::Ready(Some(Step::Over)) };
-            if let Some(chunk) = arrival.chunk
+            let Ok(incoming) = arrived.map(Incoming::into_part) else { return Poll::Ready(Some(Step::Over)) };
+            if let Some(chunk) = incoming.chunk
                 && let Err(refused) = self.gather.add(chunk)
             {
                 return Poll::Ready(Some(Step::Last(refused)));
             }
-            match arrival.end {
+            match incoming.end {
                 None => {}
                 Some(End::HalfClosed) => break,
                 Some(_) => return Poll::Ready(Some(Step::Over)),
@@ -103,7 +107,7 @@ impl TypedHandle {
         let passing = self.run.as_ref().and_then(|run| run.passing());
         let Some(passing) = passing else { return Poll::Ready(Some(Step::Over)) };
         Poll::Ready(match self.gather.take(&passing.sharing) {
-            Ok(Some(Gathered::Here(message))) => self.begin_handler(message, speech),
+            Ok(Some(Gathered::Here(message))) => self.begin_handler(message, response_writer),
             Ok(Some(Gathered::Fetching(fetching, what))) => {
                 if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
                     self.state = State::Fetch(headers, extensions, fetching, what);
@@ -116,13 +120,13 @@ impl TypedHandle {
     }
 
     /// Gives the message to the handler. `Some`: it is none for it.
-    fn begin_handler(&mut self, message: Received, speech: &Speech<Stream>) -> Option<Step> {
+    fn begin_handler(&mut self, message: Received, response_writer: &ResponseWriter<Stream>) -> Option<Step> {
         let (State::Read(headers, extensions) | State::Fetch(headers, extensions, ..), Some(run)) =
             (std::mem::replace(&mut self.state, State::Handler), self.run.as_mut())
         else {
             return Some(Step::Over);
         };
-        if let Some(record) = &speech.record {
+        if let Some(record) = &response_writer.record {
             record.received(message.len());
         }
         run.begin(Raw { message, headers, extensions }).err().map(Step::Last)
@@ -137,36 +141,41 @@ impl Step {
 }
 
 /// An interceptor has answered itself.
-fn refuse(headers: &HeaderMap, speech: &mut Speech<Stream>) -> Step {
+fn refuse(headers: &HeaderMap, response_writer: &mut ResponseWriter<Stream>) -> Step {
     let Some(code) = status_code(headers) else {
         return Step::Last(Status::unknown("the interceptor's response has no status"));
     };
-    speech.end_with_headers(code, headers, "response metadata");
+    response_writer.end_with_headers(code, headers, "response metadata");
     Step::Said
 }
 
 impl Handle for TypedHandle {
     type Held = Stream;
 
-    fn poll(&mut self, cx: &mut Context<'_>, speech: &mut Speech<Stream>, _: &Deadline) -> Poll<Step> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        response_writer: &mut ResponseWriter<Stream>,
+        _: &Deadline,
+    ) -> Poll<Step> {
         loop {
             match &mut self.state {
                 State::Intercept(intercepted, slot) => {
                     let response = ready!(intercepted.as_mut().poll(cx));
                     match slot.take() {
                         Some(passed) => self.state = State::Read(passed.headers, passed.extensions),
-                        None => return Poll::Ready(refuse(response.headers(), speech)),
+                        None => return Poll::Ready(refuse(response.headers(), response_writer)),
                     }
                 }
                 State::Read(..) => {
-                    if let Some(step) = ready!(self.poll_read(cx, speech)) {
+                    if let Some(step) = ready!(self.poll_read(cx, response_writer)) {
                         return Poll::Ready(step);
                     }
                 }
                 State::Fetch(.., fetching, what) => {
                     let what = *what;
                     let step = match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => self.begin_handler(what.of(rope), speech),
+                        Ok(segmented) => self.begin_handler(what.of(segmented), response_writer),
                         Err(refused) => Some(Step::Last(refused)),
                     };
                     if let Some(step) = step {
@@ -175,21 +184,21 @@ impl Handle for TypedHandle {
                 }
                 State::Handler => {
                     let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
-                    let Speech { stream, emission, .. } = speech;
-                    return run.poll(cx, stream, emission).map(Step::of);
+                    let ResponseWriter { stream, outgoing, .. } = response_writer;
+                    return run.poll(cx, stream, outgoing).map(Step::of);
                 }
             }
         }
     }
 
-    fn is_shortcut(&self) -> bool {
+    fn is_direct_connection(&self) -> bool {
         let passing = self.run.as_ref().and_then(|run| run.passing());
-        passing.is_some_and(|passing| passing.is_shortcut)
+        passing.is_some_and(|passing| passing.is_direct_connection)
     }
 
     fn end(&mut self, is_whole: bool) {
         // A request that was refused goes with its call: others are served here.
-        (self.state, self.arrival) = (State::Handler, None);
+        (self.state, self.incoming) = (State::Handler, None);
         self.gather = Gather::new(None, false);
         if !is_whole {
             self.run = None;
@@ -198,18 +207,18 @@ impl Handle for TypedHandle {
 }
 
 impl Serving<TypedHandle> {
-    /// Begins a call whose message is to be `gather`ed; `arrival` came with it.
+    /// Begins a call whose message is to be `gather`ed; `incoming` came with it.
     pub(crate) fn begin_typed(
         &mut self,
         call: Call,
-        arrival: Option<Arrival>,
+        incoming: Option<Incoming>,
         gather: Gather,
         state: State,
         deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
         self.handle.gather = gather;
-        (self.handle.arrival, self.handle.state) = (arrival, state);
+        (self.handle.incoming, self.handle.state) = (incoming, state);
         self.begin(call.stream, deadlines, record);
     }
 
@@ -223,22 +232,22 @@ impl Serving<TypedHandle> {
         request: Result<Raw, Status>,
         outlet: &dyn Outlet,
     ) -> Poll<()> {
-        let mut emission = Emission::default();
+        let mut outgoing = Outgoing::default();
         let mut step = match request {
             Ok(request) => {
                 // Borrowed by the turn, which would move it twice.
                 let mut request = Some(request);
-                turn(&mut self.handle, |handle| handle.answer(cx, request.take(), outlet, &mut emission))
+                turn(&mut self.handle, |handle| handle.answer(cx, request.take(), outlet, &mut outgoing))
             }
             Err(refused) => Poll::Ready(Step::Last(refused)),
         };
         if let Poll::Ready(Step::Said) = step {
-            match accepted.reply(&mut emission) {
+            match accepted.reply(&mut outgoing) {
                 // Or nobody listens any more.
-                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(()),
+                Ok(true) | Err(SendError::Ended | SendError::Closed(_)) => return Poll::Ready(()),
                 Ok(false) => {}
                 Err(error) => {
-                    emission = Emission::default();
+                    outgoing = Outgoing::default();
                     step = Poll::Ready(Step::Last(status::emit(error, "the client")));
                 }
             }
@@ -246,8 +255,8 @@ impl Serving<TypedHandle> {
         self.handle.state = State::Handler;
         // Calls that are counted are not answered in place.
         self.begin(accepted.into_call(true).stream, deadlines, None);
-        if let Some(speech) = self.speech() {
-            speech.emission = emission;
+        if let Some(response_writer) = self.response_writer() {
+            response_writer.outgoing = outgoing;
         }
         // A handler that waits was asked a moment ago.
         if self.take_up(ready!(step)) {

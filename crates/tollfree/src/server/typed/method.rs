@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
 use parking_lot::Mutex;
-use tollfree_transport::{Accepted, Arrival, Call, Whole};
+use tollfree_transport::{Accepted, Call, Incoming, SingleFrame};
 use tonic::body::Body;
 
 use crate::call::deadline::Deadlines;
@@ -80,13 +80,13 @@ impl DirectMethod {
         &self,
         place: &mut Serving<TypedHandle>,
         call: Call,
-        arrival: Option<Arrival>,
+        incoming: Option<Incoming>,
         headers: HeaderMap,
         extensions: Extensions,
         deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
-        place.begin_typed(call, arrival, self.gather(), State::Read(headers, extensions), deadlines, record);
+        place.begin_typed(call, incoming, self.gather(), State::Read(headers, extensions), deadlines, record);
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -95,7 +95,7 @@ impl DirectMethod {
         &self,
         place: &mut Serving<TypedHandle>,
         call: Call,
-        arrival: Option<Arrival>,
+        incoming: Option<Incoming>,
         handler: &dyn Handler,
         mut request: Request<Body>,
         deadlines: Deadlines,
@@ -106,7 +106,7 @@ impl DirectMethod {
         let intercepted = handler.handle(request);
         place.begin_typed(
             call,
-            arrival,
+            incoming,
             self.gather(),
             State::Intercept(intercepted, slot),
             deadlines,
@@ -128,7 +128,7 @@ impl DirectMethod {
         &mut self,
         cx: &mut Context<'_>,
         accepted: Accepted<'_>,
-        whole: Whole,
+        whole: SingleFrame,
         headers: HeaderMap,
         extensions: Extensions,
         deadlines: Deadlines,

@@ -11,15 +11,15 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use tollfree_processor::Trust;
-use tollfree_transport::{Emission, Ending, PeerPool};
+use tollfree_transport::{Ending, Outgoing, PeerPool};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::message::compression::{Encodings, is_plain};
+use crate::message::deferred::{self, Deferred};
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::{Form, Types};
-use crate::message::lent::{self, Lent};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::server::caller::without_ours;
 
@@ -35,11 +35,11 @@ pub struct Raw {
 pub struct Passing {
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) peer: PeerPool,
-    /// The client is a process that a shepherd has led here.
-    pub(crate) is_shortcut: bool,
-    /// The client is a shepherd.
-    pub(crate) is_shepherd: bool,
-    /// The client is a shepherd whose objects need not be verified.
+    /// The client is a process that a gateway has led here.
+    pub(crate) is_direct_connection: bool,
+    /// The client is a gateway.
+    pub(crate) is_gateway: bool,
+    /// The client is a gateway whose objects need not be verified.
     pub(crate) trust: Option<Trust>,
 }
 
@@ -50,7 +50,7 @@ pub trait Run: Send {
     /// # Errors
     /// The status for a message that can't be decoded.
     fn begin(&mut self, request: Raw) -> Result<(), Status>;
-    /// Goes on with it, until it is ready once. All that is to be said is put into `emission`, which is to go to `outlet`.
+    /// Goes on with it, until it is ready once. All that is to be said is put into `outgoing`, which is to go to `outlet`.
     ///
     /// # Errors
     /// The status that the call ends with instead.
@@ -58,7 +58,7 @@ pub trait Run: Send {
         &mut self,
         cx: &mut Context<'_>,
         outlet: &dyn Outlet,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
     ) -> Poll<Result<(), Status>>;
     /// Lets go of what is left of a call that is over.
     fn clear(&mut self);
@@ -102,7 +102,7 @@ where
         passing: None,
         spent: MetadataMap::new(),
         is_object: false,
-        lent: None,
+        deferred: None,
         messages: PhantomData::<fn(C, M1) -> M2>,
     })
 }
@@ -118,7 +118,7 @@ struct Unary<C, F, Fut, M1, M2> {
     /// The request came as an object, so its client takes one.
     is_object: bool,
     /// The response's message, while the session may encode it: let go of when it is sent, and not by the session.
-    lent: Option<Arc<Lent<C, M2>>>,
+    deferred: Option<Arc<Deferred<C, M2>>>,
     messages: PhantomData<fn(C, M1) -> M2>,
 }
 
@@ -131,7 +131,7 @@ where
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
     fn begin(&mut self, request: Raw) -> Result<(), Status> {
-        self.lent = None;
+        self.deferred = None;
         self.is_object = <C as Form<M1>>::OBJECTS && request.message.is_object();
         if self.is_object
             && let Some(passing) = &self.passing
@@ -150,14 +150,14 @@ where
         &mut self,
         cx: &mut Context<'_>,
         outlet: &dyn Outlet,
-        emission: &mut Emission,
+        outgoing: &mut Outgoing,
     ) -> Poll<Result<(), Status>> {
         let Some(future) = self.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(Status::internal("no call was begun")));
         };
         let answered = ready!(future.poll(cx));
         Poll::Ready(answered.and_then(|mut response| {
-            let Some(Passing { sharing, peer, is_shortcut, is_shepherd, .. }) = &self.passing else {
+            let Some(Passing { sharing, peer, is_direct_connection, is_gateway, .. }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
@@ -167,27 +167,29 @@ where
             };
             let message = match object {
                 Some(object) => object,
-                None => lent::send(response.get_mut(), &mut self.lent, sharing, len_max, *peer, outlet)?,
+                None => {
+                    deferred::send(response.get_mut(), &mut self.deferred, sharing, len_max, *peer, outlet)?
+                }
             };
-            if *is_shepherd && is_plain(response.extensions()) {
+            if *is_gateway && is_plain(response.extensions()) {
                 // It deflates in this process's place.
                 response.metadata_mut().insert("tollfree-plain", MetadataValue::from_static("1"));
             }
-            let block = pack(&without_ours(response.metadata().as_ref(), *is_shortcut))
+            let block = pack(&without_ours(response.metadata().as_ref(), *is_direct_connection))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
                 self.spent = std::mem::take(response.metadata_mut());
             }
-            emission.headers = Some(block);
-            emission.message = Some(message);
-            emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
+            outgoing.headers = Some(block);
+            outgoing.message = Some(message);
+            outgoing.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
             Ok(())
         }))
     }
 
     fn clear(&mut self) {
         self.future.set(None);
-        self.lent = None;
+        self.deferred = None;
         if !self.spent.is_empty() {
             self.spent = MetadataMap::new();
         }
@@ -210,7 +212,7 @@ pub(crate) struct Found {
     pub(crate) intercepted: bool,
 }
 
-struct Introduced {
+struct Registered {
     server: TypeId,
     direct: Arc<dyn Direct>,
 }
@@ -218,7 +220,7 @@ struct Introduced {
 thread_local! {
     /// Somebody asks the services that are polled here who they are.
     static ASKED: Cell<bool> = const { Cell::new(false) };
-    static INTRODUCED: RefCell<Option<Introduced>> = const { RefCell::new(None) };
+    static INTRODUCED: RefCell<Option<Registered>> = const { RefCell::new(None) };
 }
 
 /// While it lives, generated servers that are polled on this thread say who they are.
@@ -240,10 +242,10 @@ impl Drop for Asking {
 /// For generated servers, whenever they are asked whether they are ready: if it is a session's server that asks, they
 /// tell it that they can be called directly.
 #[inline]
-pub fn introduce<S: Direct + Clone>(server: &S) {
+pub fn register<S: Direct + Clone>(server: &S) {
     if ASKED.get() {
-        let introduced = Introduced { server: TypeId::of::<S>(), direct: Arc::new(server.clone()) };
-        INTRODUCED.set(Some(introduced));
+        let registered = Registered { server: TypeId::of::<S>(), direct: Arc::new(server.clone()) };
+        INTRODUCED.set(Some(registered));
     }
 }
 
@@ -264,7 +266,7 @@ where
     // Whatever is around a service passes this question on. One that can't be asked here is just not found.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(service.poll_ready(&mut cx))));
     drop(asking);
-    let Introduced { server, direct } = INTRODUCED.take()?;
+    let Registered { server, direct } = INTRODUCED.take()?;
     let asked = TypeId::of::<S>();
     let intercepted = direct.wrapper() == Some(asked);
     (intercepted || server == asked).then_some(Found { direct, intercepted })
@@ -305,7 +307,7 @@ mod tests {
         type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            introduce(self);
+            register(self);
             Poll::Ready(Ok(()))
         }
 

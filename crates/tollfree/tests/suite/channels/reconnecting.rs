@@ -9,7 +9,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use tokio::net::UnixListener;
 use tollfree::{Balance, Channel};
-use tollfree_transport::{Attachment, Call, Config, Emission, End, Ending, Listener, Outgoing, Stream};
+use tollfree_transport::{
+    Attachment, Call, Config, End, Ending, Listener, Outgoing, OutgoingMessage, Stream,
+};
 use tonic::{Code, Request, Status};
 
 use super::place::{Host, Place, Street, hello, in_time};
@@ -212,14 +214,14 @@ async fn answer(mut call: Call) {
     let mut len = 0;
     let mut first = call.first.take();
     loop {
-        let arrival = match first.take() {
-            Some(arrival) => arrival,
-            None => match poll_fn(|cx| call.stream.poll_arrival(cx)).await {
-                Ok(arrival) => arrival,
+        let incoming = match first.take() {
+            Some(incoming) => incoming,
+            None => match poll_fn(|cx| call.stream.poll_incoming(cx)).await {
+                Ok(incoming) => incoming,
                 Err(_) => return,
             },
         };
-        let mut part = arrival.into_part();
+        let mut part = incoming.into_part();
         len += part.chunk.take().map_or(0, |chunk| chunk.bytes.len());
         match part.end {
             Some(End::HalfClosed) => break,
@@ -228,15 +230,15 @@ async fn answer(mut call: Call) {
         }
     }
     let answer = Answer { seen_len: len as u64, ..Answer::default() };
-    let said = Emission {
+    let said = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(answer.encode_to_vec().into(), false)),
+        message: Some(OutgoingMessage::new(answer.encode_to_vec().into(), false)),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     };
     say(&call.stream, said).await;
 }
 
-async fn say(stream: &Stream, mut said: Emission) {
+async fn say(stream: &Stream, mut said: Outgoing) {
     drop(poll_fn(|cx| stream.poll_emit(cx, &mut said)).await);
 }
 

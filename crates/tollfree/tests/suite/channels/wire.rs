@@ -8,7 +8,7 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tollfree::{Channel, Server};
-use tollfree_transport::{Attachment, Config, Emission, End, Ending, Opening, now_ns};
+use tollfree_transport::{Attachment, Config, End, Ending, Opening, Outgoing, now_ns};
 use tonic::Code;
 
 use super::place::{Host, Place, Street, hello, in_time};
@@ -70,18 +70,18 @@ async fn a_server_begins_no_call_by_a_session_whose_deadline_has_passed() {
     // From the first calls of a method on, and on the shorter way of a method that is known for being quick.
     for turn in 0..60 {
         for (deadline_ns, code) in [(later, Code::Ok), (1, Code::DeadlineExceeded)] {
-            let message = tollfree_transport::Outgoing::new(Bytes::new(), false);
-            let mut emission = Emission {
+            let message = tollfree_transport::OutgoingMessage::new(Bytes::new(), false);
+            let mut outgoing = Outgoing {
                 headers: Some(Bytes::new()),
                 message: Some(message),
                 ending: Some(Ending::HalfClose),
             };
             let mut opener = session.open();
             let opening = Opening { path: HELLO, deadline_ns };
-            let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+            let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
             let ended = async {
                 loop {
-                    if let Some(end) = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+                    if let Some(end) = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
                         return end;
                     }
                 }

@@ -36,8 +36,8 @@ fn alive() -> usize {
 /// A server with few places for calls, where a call that left its place taken would be noticed.
 async fn lab(way: Way) -> Lab {
     let server = tollfree::Server::builder();
-    let is_shepherded = matches!(way, Way::Shepherded | Way::Streamed);
-    let server = if is_shepherded { server } else { server.concurrency_limit(PLACES) };
+    let is_behind_gateway = matches!(way, Way::BehindGateway | Way::Streamed);
+    let server = if is_behind_gateway { server } else { server.concurrency_limit(PLACES) };
     let lab = Lab::with(way, server, |probe| probe).await;
     lab.client().unary(Ask::default()).await.unwrap();
     lab
@@ -256,7 +256,7 @@ async fn a_client_that_reads_no_further_in_a_batch_is_in_nobodys_way(way: Way) {
     }
     let sent = (lab.witness.sent() - 20 * COUNT) * LONG;
     // At each hop the most that a stream's window is raised to, and what is in tonic's hands.
-    let bound = if is_http2(way) || way == Way::Shepherded { 8 << 20 } else { 2 << 20 };
+    let bound = if is_http2(way) || way == Way::BehindGateway { 8 << 20 } else { 2 << 20 };
     assert!(sent < bound, "{sent} bytes are under way to somebody who does not read");
     drop((unread, more));
     nothing_is_left(&lab, before).await;

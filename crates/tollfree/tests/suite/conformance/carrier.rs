@@ -78,7 +78,7 @@ pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
                     Err(_) => None,
                 }
             }
-            Way::Shepherded => {
+            Way::BehindGateway => {
                 tollfree::Channel::via(uri, "test://attached").await.map(AnyChannel::Ours).ok()
             }
             _ => tollfree::Channel::connect(uri).await.map(AnyChannel::Ours).ok(),

@@ -133,7 +133,7 @@ async fn a_request_that_is_cut_by_its_deadline_is_an_error(way: Way) {
         assert!(called.is_err() || is_http2(way), "{kind:?}");
         let end = end(&lab, count).await.expect("not complete");
         // Each hop counts the time anew, so the client's clock may ring first: then it cancels.
-        let is_direct = !is_http2(way) && way != Way::Shepherded;
+        let is_direct = !is_http2(way) && way != Way::BehindGateway;
         let is_known = end == Code::DeadlineExceeded || end == Code::Aborted && !is_direct;
         assert!(is_known, "{kind:?}: {end:?}");
         drop(sender);

@@ -99,7 +99,7 @@ async fn streams_beside_a_fast_one_have_turns_alike(way: Way) {
         turns.sort_unstable();
         let (least, most) = (turns[0], turns[COUNT - 1]);
         // Where both ends have a thread each, or threads of a runtime take tasks from each other, a few streams are ahead, and none is behind.
-        let is_one_thread = way != Way::Worker && Handle::current().metrics().num_workers() == 1;
+        let is_one_thread = way != Way::BackendConnection && Handle::current().metrics().num_workers() == 1;
         let bounds = if is_one_thread { TURNS / 2..=2 * TURNS } else { TURNS / 4..=4 * TURNS };
         assert!(bounds.contains(&least) && bounds.contains(&most), "{fast:?}: {least} to {most} turns");
     }
@@ -239,4 +239,4 @@ async fn streams_that_nobody_reads_on_are_in_nobodys_way(way: Way) {
     lab.client().unary(Ask::default()).await.unwrap();
 }
 
-crate::rows!(streams_beside_a_fast_one_have_turns_alike; without_shepherd: streams_that_nobody_reads_on_are_in_nobodys_way);
+crate::rows!(streams_beside_a_fast_one_have_turns_alike; without_gateway: streams_that_nobody_reads_on_are_in_nobodys_way);

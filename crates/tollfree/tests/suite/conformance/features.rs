@@ -300,6 +300,6 @@ crate::rows!(
     reflection_works_unmodified,
     health_works_unmodified;
     // Its timeout is short, and what a layer sees is the channel.
-    without_shepherd:
+    without_gateway:
     layers_go_around_a_channel,
 );

@@ -17,13 +17,13 @@ pub(crate) enum Way {
     Parked,
     Abstract,
     /// A server that blocks a thread of its own.
-    Worker,
+    BackendConnection,
     /// A channel to a server on TCP that has moved over to shared memory.
     Moved,
-    /// A channel via a shepherd, to a server that has attached to that.
-    Shepherded,
+    /// A channel via a gateway, to a server that has attached to that.
+    BehindGateway,
     /// The same with a server that has attached over a byte stream.
-    #[allow(dead_code, reason = "only a whole shepherd has such a door")]
+    #[allow(dead_code, reason = "only a whole gateway has such a listener")]
     Streamed,
     Http2,
 }
@@ -45,15 +45,15 @@ pub(crate) struct Lab {
     pub(crate) witness: Witness,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     server: tokio::task::JoinHandle<Result<(), tollfree::ServeError>>,
-    shepherd: Option<Shepherd>,
+    gateway: Option<Gateway>,
     directory: Option<tempfile::TempDir>,
     way: Way,
 }
 
 /// A task that runs until this is dropped.
-struct Shepherd(tokio::task::JoinHandle<()>);
+struct Gateway(tokio::task::JoinHandle<()>);
 
-impl Drop for Shepherd {
+impl Drop for Gateway {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -64,7 +64,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let Some(stop) = self.stop.take().filter(|_| !std::thread::panicking()) else { return };
         let witness = self.witness.clone();
-        let standing = (self.channel.clone(), stop, self.shepherd.take(), self.directory.take());
+        let standing = (self.channel.clone(), stop, self.gateway.take(), self.directory.take());
         if !self.way.is_ours() || IS_HTTP2 {
             // tonic's own transport goes on with a request after the one who made it has gone.
             return tokio::leave_tasks_uncounted();
@@ -99,7 +99,7 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let uri = match way {
-            Way::Shm | Way::Parked | Way::Worker | Way::Shepherded | Way::Streamed => {
+            Way::Shm | Way::Parked | Way::BackendConnection | Way::BehindGateway | Way::Streamed => {
                 format!("shm://{}", path.display())
             }
             Way::Abstract => {
@@ -117,11 +117,11 @@ impl Lab {
         }
         let serving = uris.clone();
         let stopped = async { drop(stopped.await) };
-        let mut shepherd = None;
-        let server = if matches!(way, Way::Shepherded | Way::Streamed) {
-            shepherd = Some(Shepherd(tokio::spawn(super::shepherd::run(uri.clone()))));
+        let mut gateway = None;
+        let server = if matches!(way, Way::BehindGateway | Way::Streamed) {
+            gateway = Some(Gateway(tokio::spawn(super::gateway::run(uri.clone()))));
             tokio::spawn(super::carrier::attach(server, way, &uri).until(stopped).into_future())
-        } else if way == Way::Worker {
+        } else if way == Way::BackendConnection {
             tokio::task::spawn_blocking(move || server.serve_blocking_with_shutdown(&serving[0], stopped))
         } else {
             tokio::spawn(async move {
@@ -131,7 +131,7 @@ impl Lab {
         };
         let channel = connect(way, &uri).await;
         let directory = Some(directory);
-        Lab { uri, uris, channel, witness, stop: Some(stop), server, shepherd, directory, way }
+        Lab { uri, uris, channel, witness, stop: Some(stop), server, gateway, directory, way }
     }
 
     pub(crate) fn client(&self) -> ProbeClient<AnyChannel> {

@@ -81,9 +81,9 @@ async fn every_call_brings_what_grpc_asks_for(way: Way) {
     let seen = client.unary(request).await.unwrap().into_inner().headers;
     if !super::carrier::AS_HTTP {
         // No header map is made where an application has nothing to say, and gRPC's own names are not sent.
-        // A shepherd hands on what its own caller is called.
+        // A gateway hands on what its own caller is called.
         let is_agent =
-            |line: &String| way == Way::Shepherded && line.starts_with("user-agent: tollfree-rust/");
+            |line: &String| way == Way::BehindGateway && line.starts_with("user-agent: tollfree-rust/");
         assert!(seen.iter().all(is_agent), "{seen:?}");
         return;
     }

@@ -2,7 +2,7 @@
 //!
 //! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
 //! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, through a
-//! shepherd, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
+//! gateway, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
 mod addresses;
@@ -17,6 +17,7 @@ mod endings;
 mod fairness;
 mod faults;
 mod features;
+pub(crate) mod gateway;
 mod lab;
 mod late;
 mod likeness;
@@ -25,26 +26,25 @@ mod names;
 mod peers;
 pub(crate) mod probe;
 mod races;
-pub(crate) mod shepherd;
 mod shutdown;
 mod sizes;
 mod statuses;
 mod still;
 mod unread;
 
-/// Runs rows over every transport and runtime; those `without_shepherd` are about the socket that server and client share.
+/// Runs rows over every transport and runtime; those `without_gateway` are about the socket that server and client share.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
-        $crate::rows!($($name),*; without_shepherd:);
+        $crate::rows!($($name),*; without_gateway:);
     };
-    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
-        $crate::rows!(@shepherded $($name),*);
+    ($($name:ident),*; without_gateway: $($other:ident),* $(,)?) => {
+        $crate::rows!(@behind_gateway $($name),*);
         $crate::rows!(@direct $($name,)* $($other),*);
     };
-    (@shepherded $($name:ident),*) => {
-        mod shepherded {
-            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shepherded)).await })*
+    (@behind_gateway $($name:ident),*) => {
+        mod behind_gateway {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::BehindGateway)).await })*
         }
     };
     (@direct $($name:ident),* $(,)?) => {
@@ -61,8 +61,8 @@ macro_rules! rows {
         mod shm_abstract {
             $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Abstract)).await })*
         }
-        mod worker {
-            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Worker)).await })*
+        mod backend_connection {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::BackendConnection)).await })*
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Moved)).await })*

@@ -102,7 +102,7 @@ crate::rows!(
     calls_under_way_are_answered,
     an_idle_server_stops_at_once,
     a_busy_server_stops_too;
-    // Whether a call waits for a successor is a shepherd's matter.
-    without_shepherd:
+    // Whether a call waits for a successor is a gateway's matter.
+    without_gateway:
     a_successor_is_found_by_the_same_channel,
 );

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message;
 use tollfree::Server;
 use tollfree_layout::metadata::pack;
-use tollfree_transport::{Attachment, Call, Config, Emission, Ending, Listener, Opening, Outgoing};
+use tollfree_transport::{Attachment, Call, Config, Ending, Listener, Opening, Outgoing, OutgoingMessage};
 use tonic::Code;
 
 use super::probe::{Probe, Witness};
@@ -27,31 +27,31 @@ enum Says {
     MessageThenTrailers(u16),
 }
 
-async fn emit(call: &Call, mut emission: Emission) {
-    drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await);
+async fn emit(call: &Call, mut outgoing: Outgoing) {
+    drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await);
 }
 
 async fn end(call: Call, says: Says) {
     let answer = Answer { body: b"answer".to_vec(), ..Answer::default() }.encode_to_vec();
-    let message = || Some(Outgoing::new(Bytes::from(answer), false));
+    let message = || Some(OutgoingMessage::new(Bytes::from(answer), false));
     let trailers = |code| Some(Ending::Trailers { code, block: Bytes::new() });
     match says {
         Says::Cancel(code) => call.stream.cancel(code),
         Says::MessageThenCancel(code) => {
             let headers = Some(Bytes::new());
-            emit(&call, Emission { headers, message: message(), ending: None }).await;
+            emit(&call, Outgoing { headers, message: message(), ending: None }).await;
             call.stream.cancel(code);
         }
         Says::StatusThenCancel(code) => {
             let mut block = Vec::new();
             pack(&mut block, "grpc-status", b"0").unwrap();
-            emit(&call, Emission { headers: Some(block.into()), ..Emission::default() }).await;
+            emit(&call, Outgoing { headers: Some(block.into()), ..Outgoing::default() }).await;
             call.stream.cancel(code);
         }
-        Says::Trailers(code) => emit(&call, Emission { ending: trailers(code), ..Emission::default() }).await,
+        Says::Trailers(code) => emit(&call, Outgoing { ending: trailers(code), ..Outgoing::default() }).await,
         Says::MessageThenTrailers(code) => {
             let headers = Some(Bytes::new());
-            emit(&call, Emission { headers, message: message(), ending: trailers(code) }).await;
+            emit(&call, Outgoing { headers, message: message(), ending: trailers(code) }).await;
         }
     }
 }
@@ -125,11 +125,11 @@ async fn a_handler_reads_why_its_client_has_given_up() {
     {
         let mut headers = Vec::new();
         pack(&mut headers, "x-aside", b"1").unwrap();
-        let message = Some(Outgoing::new(Ask::default().encode_to_vec().into(), false));
-        let mut emission = Emission { headers: Some(headers.into()), message, ending: None };
+        let message = Some(OutgoingMessage::new(Ask::default().encode_to_vec().into(), false));
+        let mut outgoing = Outgoing { headers: Some(headers.into()), message, ending: None };
         let opening = Opening { path: "/tollfree.probe.v1.Probe/Up", deadline_ns: 0 };
         let mut opener = attachment.open();
-        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
         until("the handler reads", || witness.read() == count + 1).await;
         stream.cancel(code);
         until("the end is read", || witness.ends().len() == count + 1).await;

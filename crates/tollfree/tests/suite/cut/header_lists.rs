@@ -36,13 +36,13 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 /// A call that shares a connection with those that fail.
-struct Beside {
+struct OutOfBandMessages {
     asks: mpsc::Sender<Ask>,
     answers: Streaming<Answer>,
 }
 
-impl Beside {
-    async fn begin<T>(client: &ProbeClient<T>) -> Beside
+impl OutOfBandMessages {
+    async fn begin<T>(client: &ProbeClient<T>) -> OutOfBandMessages
     where
         T: GrpcService<Body> + Clone,
         T::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -52,7 +52,7 @@ impl Beside {
         let (asks, receiver) = mpsc::channel(4);
         asks.send(Ask::default()).await.unwrap();
         let answers = in_time(client.clone().both(ReceiverStream::new(receiver))).await.unwrap();
-        let mut beside = Beside { asks, answers: answers.into_inner() };
+        let mut beside = OutOfBandMessages { asks, answers: answers.into_inner() };
         beside.next().await;
         beside
     }
@@ -91,7 +91,7 @@ async fn an_answer_with_long_metadata_ends_its_call_and_not_the_connection() {
         let stock = Endpoint::try_from(uri.clone()).unwrap();
         let channel = stock.connect().await.unwrap();
         let mut client = ProbeClient::new(channel);
-        let mut beside = Beside::begin(&client).await;
+        let mut beside = OutOfBandMessages::begin(&client).await;
         for count in [SOME, MANY] {
             let long = |status: Status, code| {
                 assert_eq!(status.code(), code, "{status}");
@@ -154,7 +154,7 @@ async fn a_request_with_long_metadata_ends_its_call_and_not_the_connection() {
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
             assert!(status.message().contains("the server takes 16384 bytes of headers"), "{status}");
         }
-        let mut beside = Beside::begin(&client).await;
+        let mut beside = OutOfBandMessages::begin(&client).await;
         for count in [SOME, MANY] {
             let asks = tokio_stream::once(Ask::default());
             let status = in_time(client.up(request(asks, "x-ask", count))).await.unwrap_err();

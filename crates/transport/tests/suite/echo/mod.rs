@@ -22,7 +22,7 @@ pub(crate) struct Echo {
     pub(crate) directory: tempfile::TempDir,
     /// How sessions ended, in order.
     pub(crate) ended: Arc<Mutex<Vec<Closed>>>,
-    /// Whose the server's sessions are, in order of arrival. Each lives until it has ended, not longer because it is
+    /// Whose the server's sessions are, in order of incoming. Each lives until it has ended, not longer because it is
     /// in here.
     pub(crate) sessions: Arrived,
     task: tokio::task::JoinHandle<()>,
@@ -106,17 +106,17 @@ async fn answer(mut call: Call) {
 
 /// Answers a call with one message and OK.
 pub(crate) async fn reply(call: &Call, message: Bytes) {
-    reply_with(call, Outgoing::new(message, false)).await;
+    reply_with(call, OutgoingMessage::new(message, false)).await;
 }
 
 /// The same with a message of any kind.
-pub(crate) async fn reply_with(call: &Call, message: Outgoing) {
-    let mut emission = Emission {
+pub(crate) async fn reply_with(call: &Call, message: OutgoingMessage) {
+    let mut outgoing = Outgoing {
         headers: Some(Bytes::new()),
         message: Some(message),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     };
-    let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+    let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
 }
 
 /// Reads one message up to the end of the stream. `None`: it ended otherwise.
@@ -129,14 +129,14 @@ pub(crate) async fn read_request(call: &mut Call) -> Option<Bytes> {
     read(&call.stream, call.first.take()).await
 }
 
-async fn read(stream: &Stream, mut first: Option<Arrival>) -> Option<Bytes> {
+async fn read(stream: &Stream, mut first: Option<Incoming>) -> Option<Bytes> {
     let mut message = Vec::new();
     loop {
-        let arrival = match first.take() {
-            Some(arrival) => arrival,
-            None => poll_fn(|cx| stream.poll_arrival(cx)).await.ok()?,
+        let incoming = match first.take() {
+            Some(incoming) => incoming,
+            None => poll_fn(|cx| stream.poll_incoming(cx)).await.ok()?,
         };
-        let part = arrival.into_part();
+        let part = incoming.into_part();
         if let Some(chunk) = part.chunk {
             message.extend_from_slice(&chunk.bytes[if chunk.first { PREFIX_LEN } else { 0 }..]);
         }
@@ -149,7 +149,7 @@ async fn read(stream: &Stream, mut first: Option<Arrival>) -> Option<Bytes> {
 }
 
 /// Begins a call with one message.
-pub(crate) async fn begin(attachment: &Attachment, message: Bytes) -> Result<Stream, EmitError> {
+pub(crate) async fn begin(attachment: &Attachment, message: Bytes) -> Result<Stream, SendError> {
     begin_at(attachment, "/test.Echo/Call", message).await
 }
 
@@ -158,23 +158,23 @@ pub(crate) async fn begin_at(
     attachment: &Attachment,
     path: &str,
     message: Bytes,
-) -> Result<Stream, EmitError> {
-    begin_with(attachment, path, Outgoing::new(message, false)).await
+) -> Result<Stream, SendError> {
+    begin_with(attachment, path, OutgoingMessage::new(message, false)).await
 }
 
 /// The same with a message of any kind.
 pub(crate) async fn begin_with(
     attachment: &Attachment,
     path: &str,
-    message: Outgoing,
-) -> Result<Stream, EmitError> {
+    message: OutgoingMessage,
+) -> Result<Stream, SendError> {
     let opening = Opening { path, deadline_ns: 0 };
-    let mut emission =
-        Emission { message: Some(message), ending: Some(Ending::HalfClose), ..Emission::default() };
+    let mut outgoing =
+        Outgoing { message: Some(message), ending: Some(Ending::HalfClose), ..Outgoing::default() };
     let mut opener = attachment.open();
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await?;
-    if !emission.is_empty() {
-        poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await?;
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await?;
+    if !outgoing.is_empty() {
+        poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await?;
     }
     Ok(stream)
 }
@@ -183,24 +183,24 @@ pub(crate) async fn begin_with(
 pub(crate) async fn start(
     attachment: &Attachment,
     opening: Opening<'_>,
-    emission: &mut Emission,
-) -> Result<Started, EmitError> {
-    poll_fn(|cx| Poll::Ready(attachment.start(cx, opening, emission, None))).await
+    outgoing: &mut Outgoing,
+) -> Result<Started, SendError> {
+    poll_fn(|cx| Poll::Ready(attachment.start(cx, opening, outgoing, None))).await
 }
 
 /// One call, whose answer is looked for at once where that may be. `None`: it ended without its message.
 pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Bytes> {
     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-    let mut emission = Emission {
+    let mut outgoing = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(message.clone(), false)),
+        message: Some(OutgoingMessage::new(message.clone(), false)),
         ending: Some(Ending::HalfClose),
     };
-    match start(attachment, opening, &mut emission).await {
+    match start(attachment, opening, &mut outgoing).await {
         Ok(Started::Answered(answer)) => Some(answer.into_prefixed().slice(PREFIX_LEN..)),
         Ok(Started::Open(stream) | Started::Waits(stream)) => {
-            if !emission.is_empty() {
-                poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.ok()?;
+            if !outgoing.is_empty() {
+                poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.ok()?;
             }
             read_message(&stream).await
         }
@@ -270,10 +270,12 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// A call that is open and gets no answer for now: its request is not ended.
 pub(crate) async fn quiet_call(attachment: &Attachment) -> Stream {
     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-    let mut emission =
-        Emission { message: Some(Outgoing::new(Bytes::from_static(b"begun"), false)), ..Emission::default() };
+    let mut outgoing = Outgoing {
+        message: Some(OutgoingMessage::new(Bytes::from_static(b"begun"), false)),
+        ..Outgoing::default()
+    };
     let mut opener = attachment.open();
-    poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap()
+    poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap()
 }
 
 /// Runs a test in a process of its own, as it counts what the process holds: other tests' runtimes hold descriptors too. In the

@@ -1,4 +1,4 @@
-//! A shepherd's end and a business process' end, over either engine.
+//! A gateway's end and a backend' end, over either engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Authority {
     }
 
     fn server(&self) -> Arc<ServerConfig> {
-        let files = self.sign("shepherd", false);
+        let files = self.sign("gateway", false);
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&files.ca).unwrap()).unwrap();
@@ -90,7 +90,7 @@ impl Authority {
     }
 }
 
-/// Where a business process finds the door.
+/// Where a backend finds the door.
 #[derive(Clone)]
 enum Place {
     Memory(Address),
@@ -100,15 +100,15 @@ enum Place {
 impl Place {
     async fn dial(&self, config: &Config) -> Result<Attachment, ConnectError> {
         match self {
-            Place::Memory(address) => Attachment::attach(address, config, introduction()).await,
+            Place::Memory(address) => Attachment::attach(address, config, registration()).await,
             Place::Stream(address, files) => {
-                Attachment::connect_over(address, files, config, Purpose::Attach(introduction())).await
+                Attachment::connect_over(address, files, config, Purpose::Attach(registration())).await
             }
         }
     }
 }
 
-/// A business process' thread.
+/// A backend' thread.
 pub(crate) struct Thread(PathBuf);
 
 impl Thread {
@@ -122,57 +122,57 @@ impl Thread {
 
 enum Engine {
     Memory { address: Address, listener: Listener, _directory: tempfile::TempDir },
-    Stream { address: StreamAddress, listener: StreamListener, business: Certificates },
+    Stream { address: StreamAddress, listener: StreamListener, backends: Certificates },
 }
 
-/// A shepherd's door over one engine.
+/// A gateway's door over one engine.
 pub(crate) struct Lab {
     engine: Engine,
     pub(crate) authority: Option<Authority>,
-    /// Of the business processes to come.
+    /// Of the backends to come.
     pub(crate) config: Config,
 }
 
-/// The two ends of a session: the shepherd calls, the business process serves.
+/// The two ends of a session: the gateway calls, the backend serves.
 pub(crate) struct Pair {
-    pub(crate) shepherd: Arc<Attachment>,
-    pub(crate) business: Arc<Attachment>,
+    pub(crate) gateway: Arc<Attachment>,
+    pub(crate) backends: Arc<Attachment>,
 }
 
-fn shepherd() -> Config {
-    Config { is_shepherd: true, load: true, wait: WaitPolicy::Park, ..Config::default() }
+fn gateway() -> Config {
+    Config { is_gateway: true, load: true, wait: WaitPolicy::Park, ..Config::default() }
 }
 
-pub(crate) fn introduction() -> Introduction {
-    Introduction::new("group", vec!["test.Echo".to_owned()]).unwrap()
+pub(crate) fn registration() -> Registration {
+    Registration::new("group", vec!["test.Echo".to_owned()]).unwrap()
 }
 
 impl Lab {
     pub(crate) fn memory() -> Lab {
         let directory = tempfile::tempdir().unwrap();
-        let address = Address::Path(directory.path().join("shepherd.sock"));
-        let listener = Listener::bind(&address, shepherd()).unwrap();
+        let address = Address::Path(directory.path().join("gateway.sock"));
+        let listener = Listener::bind(&address, gateway()).unwrap();
         let engine = Engine::Memory { address, listener, _directory: directory };
         Lab { engine, authority: None, config: Config { load: true, ..Config::default() } }
     }
 
     pub(crate) async fn stream() -> Lab {
-        Lab::stream_with(shepherd()).await
+        Lab::stream_with(gateway()).await
     }
 
-    /// A shepherd that has its own ideas.
+    /// A gateway that has its own ideas.
     pub(crate) async fn stream_with(config: Config) -> Lab {
         let authority = Authority::new();
         let server = authority.server();
         let policy = StreamPolicy {
             tls: Arc::new(move || server.clone()),
-            subject: Arc::new(|_| Some("CN=business".into())),
+            subject: Arc::new(|_| Some("CN=backends".into())),
         };
-        let config = Config { is_shepherd: true, load: true, ..config };
+        let config = Config { is_gateway: true, load: true, ..config };
         let listener = StreamListener::bind("127.0.0.1:0", policy, config).await.unwrap();
         let address = format!("device+tls://localhost:{}", listener.address().port()).parse().unwrap();
-        let business = authority.sign("business", false);
-        let engine = Engine::Stream { address, listener, business };
+        let backends = authority.sign("backends", false);
+        let engine = Engine::Stream { address, listener, backends };
         Lab { engine, authority: Some(authority), config: Config { load: true, ..Config::default() } }
     }
 
@@ -188,14 +188,14 @@ impl Lab {
         }
     }
 
-    pub(crate) fn business_certificates(&self) -> Certificates {
+    pub(crate) fn backend_certificates(&self) -> Certificates {
         match &self.engine {
-            Engine::Stream { business, .. } => business.clone(),
+            Engine::Stream { backends, .. } => backends.clone(),
             Engine::Memory { .. } => unreachable!("there are none"),
         }
     }
 
-    /// What a business process gets that attaches.
+    /// What a backend gets that attaches.
     pub(crate) async fn dial(&self) -> Result<Attachment, ConnectError> {
         self.place().dial(&self.config).await
     }
@@ -203,11 +203,11 @@ impl Lab {
     fn place(&self) -> Place {
         match &self.engine {
             Engine::Memory { address, .. } => Place::Memory(address.clone()),
-            Engine::Stream { address, business, .. } => Place::Stream(address.clone(), business.clone()),
+            Engine::Stream { address, backends, .. } => Place::Stream(address.clone(), backends.clone()),
         }
     }
 
-    /// The shepherd's end of a session with a business process that echoes in a thread, and a runtime, of its own.
+    /// The gateway's end of a session with a backend that echoes in a thread, and a runtime, of its own.
     pub(crate) async fn apart(&mut self) -> (Arc<Attachment>, Thread) {
         let (place, config) = (self.place(), self.config.clone());
         let (tell, told) = std::sync::mpsc::channel();
@@ -217,8 +217,8 @@ impl Lab {
                 serve(&place.dial(&config).await.unwrap()).await;
             });
         });
-        let shepherd = Arc::new(self.accept().await);
-        (shepherd, Thread(PathBuf::from("/proc").join(told.recv().unwrap())))
+        let gateway = Arc::new(self.accept().await);
+        (gateway, Thread(PathBuf::from("/proc").join(told.recv().unwrap())))
     }
 
     /// The same, by another way or with other files.
@@ -230,23 +230,23 @@ impl Lab {
         self.dial_as(port, files, 0).await
     }
 
-    /// The same as one of several workers.
+    /// The same as one of several backend connections.
     pub(crate) async fn dial_as(
         &self,
         port: u16,
         files: &Certificates,
-        worker: u32,
+        backend_connection: u32,
     ) -> Result<Attachment, ConnectError> {
         let address = format!("device+tls://localhost:{port}").parse().unwrap();
-        let purpose = Purpose::Attach(Introduction { worker, ..introduction() });
+        let purpose = Purpose::Attach(Registration { backend_connection, ..registration() });
         Attachment::connect_over(&address, files, &self.config, purpose).await
     }
 
-    /// The session of that worker; others that have come before it are let go.
-    pub(crate) async fn accept_of(&mut self, worker: u32) -> Attachment {
+    /// The session of that backend connection; others that have come before it are let go.
+    pub(crate) async fn accept_of(&mut self, backend_connection: u32) -> Attachment {
         loop {
             let attachment = self.accept().await;
-            if matches!(attachment.purpose(), Purpose::Attach(introduction) if introduction.worker == worker)
+            if matches!(attachment.purpose(), Purpose::Attach(registration) if registration.backend_connection == backend_connection)
             {
                 return attachment;
             }
@@ -265,7 +265,7 @@ impl Lab {
     }
 
     pub(crate) async fn pair(&mut self) -> Pair {
-        let business = in_time(self.dial()).await.unwrap();
-        Pair { shepherd: Arc::new(self.accept().await), business: Arc::new(business) }
+        let backends = in_time(self.dial()).await.unwrap();
+        Pair { gateway: Arc::new(self.accept().await), backends: Arc::new(backends) }
     }
 }

@@ -44,9 +44,9 @@ async fn ended(attachment: &Attachment) -> String {
 /// An honest session goes on, whatever happens to others.
 async fn others_go_on(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let business = pair.business.clone();
-    let _echo = tokio::spawn(async move { serve(&business).await });
-    in_time(check_calls(&pair.shepherd, 5)).await;
+    let backends = pair.backends.clone();
+    let _echo = tokio::spawn(async move { serve(&backends).await });
+    in_time(check_calls(&pair.gateway, 5)).await;
 }
 
 /// A peer that knows TLS and its own mind.
@@ -73,7 +73,7 @@ fn client_config(files: &Certificates, with_own: bool, protocol: &[u8]) -> Clien
 }
 
 async fn tls(lab: &Lab, with_own: bool, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
-    let config = client_config(&lab.business_certificates(), with_own, protocol);
+    let config = client_config(&lab.backend_certificates(), with_own, protocol);
     let socket = TcpStream::connect(("127.0.0.1", lab.port())).await?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), socket).await
 }
@@ -93,7 +93,7 @@ fn hello(of_kind: u32) -> Hello {
 fn body() -> Vec<u8> {
     let head = AttachHead {
         process: [5; PROCESS_ID_LEN],
-        worker: 0.into(),
+        backend_connection: 0.into(),
         group_len: 5.into(),
         service_count: 0.into(),
     };
@@ -113,7 +113,7 @@ async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Hello {
 }
 
 impl Rogue {
-    /// With the shepherd's end of its session.
+    /// With the gateway's end of its session.
     async fn attach(lab: &mut Lab) -> (Rogue, Attachment) {
         let mut stream = tls(lab, true, PROTOCOL).await.unwrap();
         stream.write_all(&request()).await.unwrap();
@@ -150,10 +150,10 @@ fn record(at: u64, len: u32) -> Vec<u8> {
 /// Says `what` as the first word of a session, which has to end for the reason that is told.
 async fn says(what: &[u8], expected: &str) {
     let mut lab = Lab::stream().await;
-    let (mut rogue, shepherd) = Rogue::attach(&mut lab).await;
+    let (mut rogue, gateway) = Rogue::attach(&mut lab).await;
     assert_eq!(rogue.welcome.area_len_max.get(), 0, "nothing is mapped over a stream");
     rogue.say(what).await;
-    let why = ended(&shepherd).await;
+    let why = ended(&gateway).await;
     assert!(why.contains(expected), "{why:?} without {expected:?}");
     // It is told why, and then nothing.
     let mut told = Vec::new();
@@ -186,15 +186,15 @@ async fn what_was_never_asked_or_is_completed_twice_ends_the_session() {
 async fn a_completion_that_goes_back_or_comes_twice_ends_the_session() {
     for (second, expected) in [(0, "of what was not written"), (1, "completes what was completed")] {
         let mut lab = Lab::stream().await;
-        let (mut rogue, shepherd) = Rogue::attach(&mut lab).await;
-        let _call = begin(&shepherd, Bytes::from_static(b"ask")).await.unwrap();
+        let (mut rogue, gateway) = Rogue::attach(&mut lab).await;
+        let _call = begin(&gateway, Bytes::from_static(b"ask")).await.unwrap();
         // As many lines as the call took are passed; then the same is said again, or less.
         let mut head = [0; HEAD_LEN];
         in_time(rogue.stream.read_exact(&mut head)).await.unwrap();
         let line_count = Head::read_from_bytes(&head).unwrap().line_count.get().into();
         rogue.say(&message(kind::COMPLETE, 0, line_count, &[])).await;
         rogue.say(&message(kind::COMPLETE, 0, line_count * second, &[])).await;
-        let why = ended(&shepherd).await;
+        let why = ended(&gateway).await;
         assert!(why.contains(expected), "{why:?}");
         others_go_on(&mut lab).await;
     }
@@ -215,10 +215,10 @@ async fn writes_beyond_the_grant_or_out_of_turn_end_the_session() {
 #[tokio::test]
 async fn beats_without_end_are_a_violation_and_a_few_are_none() {
     let mut lab = Lab::stream().await;
-    let (mut rogue, shepherd) = Rogue::attach(&mut lab).await;
+    let (mut rogue, gateway) = Rogue::attach(&mut lab).await;
     rogue.say(&message(kind::BEAT, 0, 0, &[]).repeat(10)).await;
     rogue.say(&message(kind::BEAT, 0, 0, &[]).repeat(200)).await;
-    let why = ended(&shepherd).await;
+    let why = ended(&gateway).await;
     assert!(why.contains("more beats"), "{why}");
 }
 
@@ -233,7 +233,7 @@ async fn handshakes_that_make_no_sense_are_refused_in_words() {
     };
     let wrong: [(Vec<u8>, u32, &str); 7] = [
         (with(&|it| it.kind = hello_kind::VIA.into()), reason::MALFORMED, "a target has"),
-        (with(&|it| it.kind = hello_kind::HELLO.into()), reason::MALFORMED, "shepherd"),
+        (with(&|it| it.kind = hello_kind::HELLO.into()), reason::MALFORMED, "gateway"),
         (with(&|it| it.version_min = 9.into()), reason::VERSION, "version"),
         (with(&|it| it.required = (1 << 40).into()), reason::FEATURE, "features"),
         (with(&|it| it.ring_len = (1 << 30).into()), reason::REGION, "a ring of"),
@@ -251,29 +251,29 @@ async fn handshakes_that_make_no_sense_are_refused_in_words() {
     others_go_on(&mut lab).await;
 }
 
-/// A business process that calls, and a shepherd that answers.
+/// A backend that calls, and a gateway that answers.
 #[tokio::test]
-async fn calls_by_way_of_the_shepherd_go_over_the_same_stream() {
+async fn calls_by_way_of_the_gateway_go_over_the_same_stream() {
     let mut lab = Lab::stream().await;
     let address = format!("device+tls://localhost:{}", lab.port()).parse().unwrap();
     let purpose = Purpose::Via("group:other".into());
-    let files = lab.business_certificates();
+    let files = lab.backend_certificates();
     let dialled = Attachment::connect_over(&address, &files, &lab.config, purpose.clone());
-    let business = Arc::new(in_time(dialled).await.unwrap());
-    let shepherd = Arc::new(lab.accept().await);
-    assert_eq!((shepherd.purpose(), business.purpose()), (&purpose, &purpose));
+    let backends = Arc::new(in_time(dialled).await.unwrap());
+    let gateway = Arc::new(lab.accept().await);
+    assert_eq!((gateway.purpose(), backends.purpose()), (&purpose, &purpose));
     let serving = tokio::spawn({
-        let shepherd = shepherd.clone();
-        async move { serve(&shepherd).await }
+        let gateway = gateway.clone();
+        async move { serve(&gateway).await }
     });
-    in_time(check_calls(&business, 20)).await;
+    in_time(check_calls(&backends, 20)).await;
     let large = Bytes::from(vec![7; 200_000]);
-    assert_eq!(in_time(call(&business, large.clone())).await, Some(large));
+    assert_eq!(in_time(call(&backends, large.clone())).await, Some(large));
     // Its end is that of what is under way.
-    let under_way = begin(&business, Bytes::from_static(b"ask")).await.unwrap();
+    let under_way = begin(&backends, Bytes::from_static(b"ask")).await.unwrap();
     serving.abort();
-    shepherd.close("done");
-    ended(&business).await;
+    gateway.close("done");
+    ended(&backends).await;
     let _ = in_time(read_message(&under_way)).await;
     others_go_on(&mut lab).await;
 }
@@ -299,12 +299,12 @@ async fn refused(lab: &Lab, files: &Certificates) -> ConnectError {
 #[tokio::test]
 async fn certificates_of_no_use_attach_nobody() {
     let mut lab = Lab::stream().await;
-    let (good, authority) = (lab.business_certificates(), lab.authority.take().unwrap());
+    let (good, authority) = (lab.backend_certificates(), lab.authority.take().unwrap());
     let others = Authority::new();
     let fifo = good.ca.with_file_name("odd.pem");
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::RWXU, 0).unwrap();
-    let foreign = Certificates { ca: good.ca.clone(), ..others.sign("business", false) };
+    let foreign = Certificates { ca: good.ca.clone(), ..others.sign("backends", false) };
     let cases = [
         (authority.sign("expired", true), "certificate"),
         (foreign, ""),
@@ -339,10 +339,10 @@ async fn one_subject_has_its_share_of_sessions() {
     let _second = lab.pair().await;
     let error = in_time(lab.dial()).await.map(drop).expect_err("a third");
     assert!(error.kind.is_transient() && error.to_string().contains("subject"), "{error}");
-    let Pair { shepherd, business } = first;
-    drop(business);
-    ended(&shepherd).await;
-    drop(shepherd);
+    let Pair { gateway, backends } = first;
+    drop(backends);
+    ended(&gateway).await;
+    drop(gateway);
     others_go_on(&mut lab).await;
 }
 
@@ -411,33 +411,33 @@ impl Path {
 #[tokio::test]
 async fn a_stream_cut_anywhere_resets_the_session_and_the_next_is_whole() {
     let mut lab = Lab::stream().await;
-    let files = lab.business_certificates();
+    let files = lab.backend_certificates();
     // Within TLS's handshake, the session's, and calls: wherever a message may end, and between.
     for cut in (0..40).map(|step| step * 173).chain([9_000, 12_000, 20_000, 40_000]) {
         let path = Path::to(&lab, cut, Duration::ZERO).await;
-        // Where the last word of a handshake was cut off, only the shepherd has a session.
-        let business = match in_time(lab.dial_as(path.port, &files, cut as u32 + 1)).await {
-            Ok(business) => business,
+        // Where the last word of a handshake was cut off, only the gateway has a session.
+        let backends = match in_time(lab.dial_as(path.port, &files, cut as u32 + 1)).await {
+            Ok(backends) => backends,
             Err(error) => {
                 assert!(error.kind.is_transient(), "cut after {cut} bytes: {error}");
                 continue;
             }
         };
-        let serving = tokio::spawn(async move { serve(&business).await });
-        let shepherd = lab.accept_of(cut as u32 + 1).await;
+        let serving = tokio::spawn(async move { serve(&backends).await });
+        let gateway = lab.accept_of(cut as u32 + 1).await;
         let mut answered = 0;
-        while let Some(echoed) = in_time(call(&shepherd, Bytes::from(vec![answered as u8; 700]))).await {
+        while let Some(echoed) = in_time(call(&gateway, Bytes::from(vec![answered as u8; 700]))).await {
             assert_eq!(echoed, vec![answered as u8; 700], "what is answered is right");
             answered += 1;
         }
-        ended(&shepherd).await;
+        ended(&gateway).await;
         in_time(serving).await.unwrap();
     }
     let last = in_time(lab.dial_as(lab.port(), &files, 0)).await.unwrap();
     let serving = tokio::spawn(async move { serve(&last).await });
-    let shepherd = lab.accept_of(0).await;
-    in_time(check_calls(&shepherd, 5)).await;
-    drop(shepherd);
+    let gateway = lab.accept_of(0).await;
+    in_time(check_calls(&gateway, 5)).await;
+    drop(gateway);
     in_time(serving).await.unwrap();
 }
 
@@ -445,13 +445,13 @@ async fn a_stream_cut_anywhere_resets_the_session_and_the_next_is_whole() {
 async fn a_slow_stream_is_only_slow() {
     let mut lab = Lab::stream().await;
     let path = Path::to(&lab, u64::MAX, Duration::from_millis(3)).await;
-    let business = in_time(lab.dial_with(path.port, &lab.business_certificates())).await.unwrap();
-    let serving = tokio::spawn(async move { serve(&business).await });
-    let shepherd = lab.accept().await;
-    in_time(check_calls(&shepherd, 20)).await;
+    let backends = in_time(lab.dial_with(path.port, &lab.backend_certificates())).await.unwrap();
+    let serving = tokio::spawn(async move { serve(&backends).await });
+    let gateway = lab.accept().await;
+    in_time(check_calls(&gateway, 20)).await;
     let large = Bytes::from(vec![7; 200_000]);
-    assert_eq!(in_time(call(&shepherd, large.clone())).await, Some(large));
-    shepherd.close("done");
+    assert_eq!(in_time(call(&gateway, large.clone())).await, Some(large));
+    gateway.close("done");
     in_time(serving).await.unwrap();
     assert!(path.left.load(Ordering::Relaxed) > 0);
 }
@@ -462,14 +462,14 @@ async fn a_stream_that_is_half_open_is_given_up_by_both_sides() {
     let mut lab = Lab::stream_with(Config { silence, ..Config::default() }).await;
     lab.config.silence = silence;
     let path = Path::to(&lab, u64::MAX, Duration::ZERO).await;
-    let business = Arc::new(in_time(lab.dial_with(path.port, &lab.business_certificates())).await.unwrap());
-    let shepherd = lab.accept().await;
+    let backends = Arc::new(in_time(lab.dial_with(path.port, &lab.backend_certificates())).await.unwrap());
+    let gateway = lab.accept().await;
     // Beats alone keep it for as long as it takes.
     tokio::time::sleep(3 * silence).await;
-    assert!(business.closed().is_none() && shepherd.closed().is_none());
-    let under_way = begin(&shepherd, Bytes::from_static(b"ask")).await.unwrap();
+    assert!(backends.closed().is_none() && gateway.closed().is_none());
+    let under_way = begin(&gateway, Bytes::from_static(b"ask")).await.unwrap();
     path.is_held.store(true, Ordering::Relaxed);
-    let (one, other) = tokio::join!(ended(&shepherd), ended(&business));
+    let (one, other) = tokio::join!(ended(&gateway), ended(&backends));
     for why in [one, other] {
         assert!(why.contains("hung up"), "{why}");
     }
@@ -481,19 +481,19 @@ async fn a_stream_that_is_half_open_is_given_up_by_both_sides() {
 async fn a_peer_that_reads_nothing_costs_a_ring_and_no_more() {
     let config = Config { silence: Duration::from_secs(2), ..Config::default() };
     let mut lab = Lab::stream_with(config).await;
-    let (rogue, shepherd) = Rogue::attach(&mut lab).await;
-    let shepherd = Arc::new(shepherd);
+    let (rogue, gateway) = Rogue::attach(&mut lab).await;
+    let gateway = Arc::new(gateway);
     let mut streams = Vec::new();
     for _ in 0..60 {
-        let (shepherd, message) = (shepherd.clone(), Bytes::from(vec![1; 60_000]));
-        streams.push(tokio::spawn(async move { begin(&shepherd, message).await.map(drop) }));
+        let (gateway, message) = (gateway.clone(), Bytes::from(vec![1; 60_000]));
+        streams.push(tokio::spawn(async move { begin(&gateway, message).await.map(drop) }));
     }
     // It is silent, so it goes; what waits for it ends.
-    ended(&shepherd).await;
+    ended(&gateway).await;
     for stream in streams {
         let _ = in_time(stream).await.unwrap();
     }
-    let backlog = shepherd.backlog();
+    let backlog = gateway.backlog();
     assert!(backlog.is_none(), "{backlog:?}");
     drop(rogue);
     others_go_on(&mut lab).await;

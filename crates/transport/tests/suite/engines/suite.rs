@@ -13,14 +13,14 @@ use super::lab::{Lab, PATIENCE, Pair, in_time};
 use crate::echo::{accept, begin, call, check_calls, read_message, read_request, reply, serve};
 
 fn echo(pair: &Pair) -> tokio::task::JoinHandle<Closed> {
-    let business = pair.business.clone();
-    tokio::spawn(async move { serve(&business).await })
+    let backends = pair.backends.clone();
+    tokio::spawn(async move { serve(&backends).await })
 }
 
 async fn emit(stream: &Stream, message: Option<Vec<u8>>, ending: Option<Ending>) {
-    let message = message.map(|bytes| Outgoing::new(bytes.into(), false));
-    let mut emission = Emission { message, ending, ..Emission::default() };
-    in_time(poll_fn(|cx| stream.poll_emit(cx, &mut emission))).await.unwrap();
+    let message = message.map(|bytes| OutgoingMessage::new(bytes.into(), false));
+    let mut outgoing = Outgoing { message, ending, ..Outgoing::default() };
+    in_time(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing))).await.unwrap();
 }
 
 /// What has come of a stream, and was not read yet.
@@ -43,13 +43,13 @@ async fn next(stream: &Stream, reader: &mut Reader) -> Option<Vec<u8>> {
         if reader.is_over {
             return None;
         }
-        reader.add(in_time(poll_fn(|cx| stream.poll_arrival(cx))).await.ok()?);
+        reader.add(in_time(poll_fn(|cx| stream.poll_incoming(cx))).await.ok()?);
     }
 }
 
 impl Reader {
-    fn add(&mut self, arrival: Arrival) {
-        let part = arrival.into_part();
+    fn add(&mut self, incoming: Incoming) {
+        let part = incoming.into_part();
         if let Some(chunk) = part.chunk {
             self.bytes.extend_from_slice(&chunk.bytes);
         }
@@ -64,22 +64,22 @@ fn numbered(number: usize, len: usize) -> Vec<u8> {
 /// Opens a call and leaves it open for more.
 async fn open(attachment: &Attachment) -> Stream {
     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
-    let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
     let mut opener = attachment.open();
-    in_time(poll_fn(|cx| opener.poll_open(cx, opening, &mut emission))).await.unwrap()
+    in_time(poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing))).await.unwrap()
 }
 
 async fn headers(call: &Call) {
-    let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
-    in_time(poll_fn(|cx| call.stream.poll_emit(cx, &mut emission))).await.unwrap();
+    let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
+    in_time(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing))).await.unwrap();
 }
 
 pub(crate) async fn calls_of_all_four_kinds_are_answered(lab: &mut Lab) {
     let pair = lab.pair().await;
     for (sent, answered) in [(1, 1), (1, 40), (40, 1), (40, 40)] {
-        let business = pair.business.clone();
+        let backends = pair.backends.clone();
         let serving = tokio::spawn(async move {
-            let mut call = accept(&business).await.unwrap();
+            let mut call = accept(&backends).await.unwrap();
             let mut kept = Reader::default();
             // What has come with the call lies before what comes.
             if let Some(first) = call.first.take() {
@@ -98,7 +98,7 @@ pub(crate) async fn calls_of_all_four_kinds_are_answered(lab: &mut Lab) {
             let end = Ending::Trailers { code: 0, block: Bytes::new() };
             emit(&call.stream, None, Some(end)).await;
         });
-        let stream = open(&pair.shepherd).await;
+        let stream = open(&pair.gateway).await;
         for number in 0..sent {
             emit(&stream, Some(numbered(number, 100 + number)), None).await;
         }
@@ -114,9 +114,9 @@ pub(crate) async fn calls_of_all_four_kinds_are_answered(lab: &mut Lab) {
 
 pub(crate) async fn messages_of_one_call_come_in_their_order_and_whole(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let stream = open(&pair.shepherd).await;
+    let stream = open(&pair.gateway).await;
     let reading = async {
-        let call = accept(&pair.business).await.unwrap();
+        let call = accept(&pair.backends).await.unwrap();
         let mut kept = Reader::default();
         for number in 0..500 {
             let message = next(&call.stream, &mut kept).await.unwrap();
@@ -136,7 +136,7 @@ pub(crate) async fn large_messages_go_both_ways(lab: &mut Lab) {
     let _echo = echo(&pair);
     for len in [31 << 10, 32 << 10, 33 << 10, 1 << 20, 3 << 20] {
         let message = Bytes::from(numbered(len, len));
-        assert_eq!(in_time(call(&pair.shepherd, message.clone())).await, Some(message), "{len} bytes");
+        assert_eq!(in_time(call(&pair.gateway, message.clone())).await, Some(message), "{len} bytes");
     }
 }
 
@@ -146,31 +146,33 @@ pub(crate) async fn calls_beyond_the_limit_wait_and_none_is_lost(lab: &mut Lab) 
     let _echo = echo(&pair);
     let calls: Vec<_> = (0..200)
         .map(|number| {
-            let shepherd = pair.shepherd.clone();
+            let gateway = pair.gateway.clone();
             tokio::spawn(async move {
                 let message = Bytes::from(numbered(number, 1 + number * 11));
-                assert_eq!(call(&shepherd, message.clone()).await, Some(message), "call {number}");
+                assert_eq!(call(&gateway, message.clone()).await, Some(message), "call {number}");
             })
         })
         .collect();
     for call in calls {
         in_time(call).await.unwrap();
     }
-    assert_eq!(pair.shepherd.live_count(), 0);
+    assert_eq!(pair.gateway.live_count(), 0);
 }
 
 pub(crate) async fn a_reader_that_does_not_read_holds_its_writer_up_and_nobody_else(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let stream = open(&pair.shepherd).await;
-    let stuck = accept(&pair.business).await.unwrap();
-    let mut emission =
-        Emission { message: Some(Outgoing::new(numbered(0, 2 << 20).into(), false)), ..Emission::default() };
-    let mut writing = Box::pin(poll_fn(|cx| stream.poll_emit(cx, &mut emission)));
+    let stream = open(&pair.gateway).await;
+    let stuck = accept(&pair.backends).await.unwrap();
+    let mut outgoing = Outgoing {
+        message: Some(OutgoingMessage::new(numbered(0, 2 << 20).into(), false)),
+        ..Outgoing::default()
+    };
+    let mut writing = Box::pin(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)));
     // It has credit for 64 KiB, and none comes.
     let written = tokio::time::timeout(Duration::from_millis(200), &mut writing).await;
     written.expect_err("nobody reads");
     let _echo = echo(&pair);
-    in_time(check_calls(&pair.shepherd, 50)).await;
+    in_time(check_calls(&pair.gateway, 50)).await;
     let mut kept = Reader::default();
     let (read, written) = tokio::join!(next(&stuck.stream, &mut kept), in_time(writing));
     written.unwrap();
@@ -186,30 +188,30 @@ pub(crate) async fn a_side_that_sleeps_is_woken_each_time(lab: &mut Lab) {
             tokio::time::sleep(Duration::from_micros(700)).await;
         }
         let message = Bytes::from(numbered(number, 64));
-        assert_eq!(in_time(call(&pair.shepherd, message.clone())).await, Some(message), "call {number}");
+        assert_eq!(in_time(call(&pair.gateway, message.clone())).await, Some(message), "call {number}");
     }
 }
 
 pub(crate) async fn a_call_that_is_cancelled_ends_at_the_other_side(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let stream = open(&pair.shepherd).await;
-    let under_way = accept(&pair.business).await.unwrap();
+    let stream = open(&pair.gateway).await;
+    let under_way = accept(&pair.backends).await.unwrap();
     drop(stream);
-    let end = in_time(poll_fn(|cx| under_way.stream.poll_arrival(cx))).await;
-    let end = end.map(|arrival| arrival.into_part().end);
+    let end = in_time(poll_fn(|cx| under_way.stream.poll_incoming(cx))).await;
+    let end = end.map(|incoming| incoming.into_part().end);
     assert!(matches!(end, Ok(Some(End::Cancelled { .. })) | Err(_)), "{end:?}");
     let _echo = echo(&pair);
-    in_time(check_calls(&pair.shepherd, 3)).await;
+    in_time(check_calls(&pair.gateway, 3)).await;
 }
 
 pub(crate) async fn deadlines_are_the_same_moment_at_both_sides(lab: &mut Lab) {
     let pair = lab.pair().await;
     let deadline_ns = now_ns() + 3_000_000_000;
     let opening = Opening { path: "/test.Echo/Call", deadline_ns };
-    let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
-    let mut opener = pair.shepherd.open();
-    let _stream = in_time(poll_fn(|cx| opener.poll_open(cx, opening, &mut emission))).await.unwrap();
-    let call = accept(&pair.business).await.unwrap();
+    let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
+    let mut opener = pair.gateway.open();
+    let _stream = in_time(poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing))).await.unwrap();
+    let call = accept(&pair.backends).await.unwrap();
     // Later by what the handshake's message was on its way, at the most.
     let told_ns = call.deadline_ns.expect("it was told");
     assert!(
@@ -223,21 +225,21 @@ pub(crate) async fn deadlines_are_the_same_moment_at_both_sides(lab: &mut Lab) {
 pub(crate) async fn load_is_told_with_what_is_said_anyway(lab: &mut Lab) {
     let pair = lab.pair().await;
     let _echo = echo(&pair);
-    assert!(pair.shepherd.shares_load() && pair.business.shares_load());
+    assert!(pair.gateway.shares_load() && pair.backends.shares_load());
     for count in [7, 0, 41] {
-        pair.business.report_load(count);
-        in_time(check_calls(&pair.shepherd, 1)).await;
-        assert_eq!(pair.shepherd.peer_load(), Some(count));
+        pair.backends.report_load(count);
+        in_time(check_calls(&pair.gateway, 1)).await;
+        assert_eq!(pair.gateway.peer_load(), Some(count));
     }
 }
 
 pub(crate) async fn a_server_that_drains_answers_what_is_under_way(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let stream = begin(&pair.shepherd, "last".into()).await.unwrap();
-    let mut call = accept(&pair.business).await.unwrap();
-    pair.business.drain();
-    in_time(poll_fn(|cx| pair.shepherd.poll_over(cx))).await;
-    begin(&pair.shepherd, "late".into()).await.map(drop).expect_err("it takes no more");
+    let stream = begin(&pair.gateway, "last".into()).await.unwrap();
+    let mut call = accept(&pair.backends).await.unwrap();
+    pair.backends.drain();
+    in_time(poll_fn(|cx| pair.gateway.poll_over(cx))).await;
+    begin(&pair.gateway, "late".into()).await.map(drop).expect_err("it takes no more");
     let message = read_request(&mut call).await.unwrap();
     reply(&call, message).await;
     assert_eq!(in_time(read_message(&stream)).await.as_deref(), Some(&b"last"[..]));
@@ -250,20 +252,20 @@ pub(crate) async fn a_reset_at_each_step_ends_calls_and_the_next_session_is_whol
         let mut streams = Vec::new();
         let mut calls = Vec::new();
         if step / 2 > 0 {
-            streams.push(begin(&pair.shepherd, numbered(step, 20_000).into()).await.unwrap());
+            streams.push(begin(&pair.gateway, numbered(step, 20_000).into()).await.unwrap());
         }
         if step / 2 > 1 {
-            calls.push(accept(&pair.business).await.unwrap());
+            calls.push(accept(&pair.backends).await.unwrap());
         }
-        let Pair { shepherd, business } = pair;
+        let Pair { gateway, backends } = pair;
         let survivor: Arc<Attachment> = if step % 2 == 0 {
-            business.close("reset");
-            drop(business);
-            shepherd
+            backends.close("reset");
+            drop(backends);
+            gateway
         } else {
-            shepherd.close("reset");
-            drop(shepherd);
-            business
+            gateway.close("reset");
+            drop(gateway);
+            backends
         };
         let ended = async {
             while survivor.closed().is_none() {
@@ -276,26 +278,26 @@ pub(crate) async fn a_reset_at_each_step_ends_calls_and_the_next_session_is_whol
         }
         let next = lab.pair().await;
         let _echo = echo(&next);
-        in_time(check_calls(&next.shepherd, 5)).await;
+        in_time(check_calls(&next.gateway, 5)).await;
     }
 }
 
 pub(crate) async fn what_is_published_before_an_end_is_there(lab: &mut Lab) {
     let pair = lab.pair().await;
-    let stream = begin(&pair.shepherd, "ask".into()).await.unwrap();
-    let mut call = accept(&pair.business).await.unwrap();
+    let stream = begin(&pair.gateway, "ask".into()).await.unwrap();
+    let mut call = accept(&pair.backends).await.unwrap();
     let message = read_request(&mut call).await.unwrap();
     reply(&call, message).await;
     drop(call);
-    pair.business.close("all is said");
+    pair.backends.close("all is said");
     assert_eq!(in_time(read_message(&stream)).await.as_deref(), Some(&b"ask"[..]));
     let ended = async {
-        while pair.shepherd.closed().is_none() {
+        while pair.gateway.closed().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     in_time(ended).await;
-    let why = pair.shepherd.closed().unwrap().to_string();
+    let why = pair.gateway.closed().unwrap().to_string();
     assert!(why.contains("all is said"), "{why}");
 }
 
@@ -306,15 +308,15 @@ fn registers(doorbell: &str, batch: &str) -> Registers {
 }
 
 pub(crate) async fn a_fixed_batch_is_published_as_a_whole_or_when_its_time_is_over(lab: &mut Lab) {
-    let (shepherd, _) = lab.apart().await;
-    in_time(check_calls(&shepherd, 1)).await;
-    shepherd.set_registers(&registers("auto", "4").with_hold_us(10_000).unwrap());
-    let published = |before: Announced| shepherd.announced().publications - before.publications;
+    let (gateway, _) = lab.apart().await;
+    in_time(check_calls(&gateway, 1)).await;
+    gateway.set_registers(&registers("auto", "4").with_hold_us(10_000).unwrap());
+    let published = |before: Announced| gateway.announced().publications - before.publications;
     for count in [4_usize, 3] {
-        let before = shepherd.announced();
+        let before = gateway.announced();
         let mut streams = Vec::new();
         for nth in 1..=count {
-            streams.push(begin(&shepherd, numbered(nth, 64).into()).await.unwrap());
+            streams.push(begin(&gateway, numbered(nth, 64).into()).await.unwrap());
             assert_eq!(published(before), u64::from(nth == 4), "after {nth} of {count}");
         }
         for (stream, nth) in streams.iter().zip(1..) {
@@ -324,20 +326,20 @@ pub(crate) async fn a_fixed_batch_is_published_as_a_whole_or_when_its_time_is_ov
 }
 
 pub(crate) async fn a_process_looks_or_sleeps_as_it_is_asked(lab: &mut Lab) {
-    let (shepherd, business) = lab.apart().await;
+    let (gateway, backends) = lab.apart().await;
     let began = Instant::now();
     loop {
         let mut slept = Vec::new();
         for mode in ["doorbell", "coherent:4", "doorbell-batch:2", "inline"] {
-            shepherd.set_registers(&registers(mode, "auto"));
+            gateway.set_registers(&registers(mode, "auto"));
             // It heeds that when it waits the next time.
-            in_time(check_calls(&shepherd, 3)).await;
-            let before = business.sleeps();
+            in_time(check_calls(&gateway, 3)).await;
+            let before = backends.sleeps();
             for _ in 0..50 {
-                in_time(check_calls(&shepherd, 1)).await;
+                in_time(check_calls(&gateway, 1)).await;
                 tokio::time::sleep(Duration::from_micros(300)).await;
             }
-            slept.push(business.sleeps() - before);
+            slept.push(backends.sleeps() - before);
         }
         // A machine that keeps the process from its processor makes it sleep. On a stream nobody looks: what comes wakes it.
         let looks = if lab.is_stream() { slept[1].min(slept[3]) > 40 } else { slept[1].max(slept[3]) < 15 };
@@ -349,15 +351,15 @@ pub(crate) async fn a_process_looks_or_sleeps_as_it_is_asked(lab: &mut Lab) {
 }
 
 pub(crate) async fn registers_change_under_load_and_no_call_is_lost(lab: &mut Lab) {
-    let (shepherd, _) = lab.apart().await;
+    let (gateway, _) = lab.apart().await;
     let is_over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..12)
         .map(|number| {
-            let (shepherd, is_over) = (shepherd.clone(), is_over.clone());
+            let (gateway, is_over) = (gateway.clone(), is_over.clone());
             tokio::spawn(async move {
                 for count in 0.. {
                     let message = Bytes::from(numbered(number * 1000 + count, 64));
-                    assert_eq!(in_time(call(&shepherd, message.clone())).await, Some(message));
+                    assert_eq!(in_time(call(&gateway, message.clone())).await, Some(message));
                     if is_over.load(Ordering::SeqCst) {
                         break;
                     }
@@ -372,7 +374,7 @@ pub(crate) async fn registers_change_under_load_and_no_call_is_lost(lab: &mut La
             let mut registers = registers(mode, batch);
             registers.spin = spin.parse().unwrap();
             registers.poll_load = 1000 * u32::from(batch == "5");
-            shepherd.set_registers(&registers);
+            gateway.set_registers(&registers);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -380,5 +382,5 @@ pub(crate) async fn registers_change_under_load_and_no_call_is_lost(lab: &mut La
     for caller in callers {
         in_time(caller).await.expect("each call has its own answer");
     }
-    assert_eq!(shepherd.live_count(), 0);
+    assert_eq!(gateway.live_count(), 0);
 }

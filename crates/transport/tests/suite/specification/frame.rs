@@ -7,7 +7,7 @@ use super::side::Role;
 const EVENTS: [&str; 8] =
     ["HEADERS", "MESSAGE", "HALF_CLOSE", "TRAILERS", "CANCEL", "CREDIT", "DRAIN", "CONTROL"];
 const FLAGS: [&str; 8] =
-    ["FIRST", "LAST", "COMPRESSED", "IN_AREA", "NAMES_METHOD", "HAS_DEADLINE", "REFUSED", "ROPE"];
+    ["FIRST", "LAST", "COMPRESSED", "IN_AREA", "NAMES_METHOD", "HAS_DEADLINE", "REFUSED", "SEGMENTED"];
 
 pub(crate) struct Frame {
     pub(crate) events: Vec<&'static str>,
@@ -124,14 +124,14 @@ impl Frame {
         for flag in ["FIRST", "LAST", "IN_AREA"] {
             may(self.has("MESSAGE"), self.flag(flag), flag)?;
         }
-        for flag in ["COMPRESSED", "ROPE"] {
+        for flag in ["COMPRESSED", "SEGMENTED"] {
             may(self.flag("FIRST") && !self.flag("BATCH"), self.flag(flag), flag)?;
         }
         may(self.flag("FIRST"), self.flag("OBJECT"), "OBJECT")?;
         may(self.flag("FIRST") && self.flag("LAST"), self.flag("BATCH"), "a batch that is cut")?;
         may(self.message_len > 0 && self.chunk_len > 0, self.flag("BATCH"), "a batch of nothing")?;
         may(!self.flag("COMPRESSED"), self.flag("OBJECT"), "an object that is compressed")?;
-        may(pool, self.flag("ROPE"), "ROPE without a pool")?;
+        may(pool, self.flag("SEGMENTED"), "SEGMENTED without a pool")?;
         may(opens, self.flag("NAMES_METHOD") || self.flag("HAS_DEADLINE"), "a flag of an opening")?;
         may(self.has("CANCEL"), self.flag("REFUSED"), "REFUSED")?;
         let coded = opens || self.has("TRAILERS") || self.has("CANCEL") || control != 0;

@@ -207,9 +207,9 @@ impl Call {
             return;
         }
         if frame.flag("FIRST") {
-            let kind = match (frame.flag("ROPE"), frame.flag("OBJECT"), frame.flag("COMPRESSED")) {
-                (true, true, _) => "object rope",
-                (true, ..) => "rope",
+            let kind = match (frame.flag("SEGMENTED"), frame.flag("OBJECT"), frame.flag("COMPRESSED")) {
+                (true, true, _) => "object segmented",
+                (true, ..) => "segmented",
                 (_, true, _) => "object",
                 (.., true) => "compressed",
                 _ => "encoded",

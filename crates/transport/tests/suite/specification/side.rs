@@ -35,7 +35,7 @@ impl Limits {
     }
 }
 
-/// What one direction carries: credit, messages, areas and ropes.
+/// What one direction carries: credit, messages, areas and segmented messages.
 #[derive(Default)]
 struct Direction {
     session_credit: u64,
@@ -45,9 +45,9 @@ struct Direction {
     areas: Vec<Area>,
     /// Chunks in areas: area, from, to. No conversation is long enough for their room to be used again.
     placed: Vec<(u32, u64, u64)>,
-    rope_count: u64,
+    segmented_count: u64,
     taken: BTreeSet<u64>,
-    /// Ropes whose bytes were asked for: how many were, and how many came; none any more once that is over.
+    /// SegmentedMessages whose bytes were asked for: how many were, and how many came; none any more once that is over.
     wanted: BTreeMap<u64, Option<(u64, u64)>>,
 }
 
@@ -209,7 +209,7 @@ impl<'d> Side<'d> {
             None => Err(format!("credit: {cost} of the {whose}'s {credit}")),
         };
         spend(&mut direction.session_credit, "session")?;
-        direction.rope_count += u64::from(frame.flag("ROPE"));
+        direction.segmented_count += u64::from(frame.flag("SEGMENTED"));
         match direction.stream_credit.get_mut(&frame.stream) {
             Some(credit) if !over => spend(credit, "stream"),
             _ => Ok(()),
@@ -275,7 +275,7 @@ impl<'d> Side<'d> {
     }
 
     fn control(&mut self, frame: &Frame, sends: bool) -> Checked {
-        // Offers and drops are of the sender's areas, and bytes of its ropes; the rest is about those of the other side.
+        // Offers and drops are of the sender's areas, and bytes of its segmented messages; the rest is about those of the other side.
         let owner = if sends == matches!(frame.code, 1 | 4 | 8) { &mut self.out } else { &mut self.into };
         let idx = frame.stream;
         let wrong = || format!("area: code {} about area {idx}", frame.code);
@@ -302,13 +302,15 @@ impl<'d> Side<'d> {
                 ensure(is_new, || format!("object: the types of {of} are not to be said"))?;
             }
             7 => {
-                let fresh =
-                    idx < owner.rope_count && !owner.taken.contains(&idx) && !owner.wanted.contains_key(&idx);
-                ensure(fresh, || format!("rope: {idx} is not to be asked for"))?;
+                let fresh = idx < owner.segmented_count
+                    && !owner.taken.contains(&idx)
+                    && !owner.wanted.contains_key(&idx);
+                ensure(fresh, || format!("segmented message: {idx} is not to be asked for"))?;
                 owner.wanted.insert(idx, Some((frame.chunk_len, 0)));
             }
             8 => {
-                let lies = || format!("rope: {} bytes of {idx} were not asked for", frame.chunk_len);
+                let lies =
+                    || format!("segmented message: {} bytes of {idx} were not asked for", frame.chunk_len);
                 let wanted = owner.wanted.get_mut(&idx).ok_or_else(lies)?;
                 let (asked, came) = wanted.ok_or_else(lies)?;
                 let came = came + frame.chunk_len;
@@ -316,9 +318,9 @@ impl<'d> Side<'d> {
                 *wanted = (frame.chunk_len > 0 && came < asked).then_some((asked, came));
             }
             _ => {
-                for rope in idx..idx.saturating_add(frame.chunk_len) {
-                    let was_sent = rope < owner.rope_count && owner.taken.insert(rope);
-                    ensure(was_sent, || format!("rope: {rope} is not to be taken"))?;
+                for segmented in idx..idx.saturating_add(frame.chunk_len) {
+                    let was_sent = segmented < owner.segmented_count && owner.taken.insert(segmented);
+                    ensure(was_sent, || format!("segmented message: {segmented} is not to be taken"))?;
                 }
             }
         }

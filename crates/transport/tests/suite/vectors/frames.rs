@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, OBJECT_PREFIX,
-    Opening, Outbound, Outgoing, Part, Progress, Role, Session,
+    AreaFault, Asked, Closed, End, Ending, Full, Inbound, Incoming, Keep, Limits, OBJECT_PREFIX, Opening,
+    Outbound, Outgoing, OutgoingMessage, Part, Progress, Role, Session,
 };
 use zerocopy::FromBytes;
 
@@ -114,19 +114,19 @@ impl Talk {
         }
     }
 
-    fn open(&mut self, path: &str, deadline_ns: u64, mut emission: Emission) -> StreamId {
+    fn open(&mut self, path: &str, deadline_ns: u64, mut outgoing: Outgoing) -> StreamId {
         let (session, out) = &mut self.ends[CLIENT];
-        let id = session.open(out, Opening { path, deadline_ns }, &mut emission).unwrap().unwrap();
-        if !emission.is_empty() {
-            session.send(out, id, &mut emission).unwrap();
+        let id = session.open(out, Opening { path, deadline_ns }, &mut outgoing).unwrap().unwrap();
+        if !outgoing.is_empty() {
+            session.send(out, id, &mut outgoing).unwrap();
         }
         self.deliver(CLIENT);
         id
     }
 
-    fn emit(&mut self, from: usize, id: StreamId, emission: &mut Emission) -> Progress {
+    fn emit(&mut self, from: usize, id: StreamId, outgoing: &mut Outgoing) -> Progress {
         let (session, out) = &mut self.ends[from];
-        let progress = session.send(out, id, emission).unwrap();
+        let progress = session.send(out, id, outgoing).unwrap();
         session.settle(id);
         self.deliver(from);
         progress
@@ -135,9 +135,9 @@ impl Talk {
     /// Reads all that a side has got of a stream, and tells the peer what it may send for that.
     fn read(&mut self, at: usize, id: StreamId) -> Vec<Part> {
         let mut got = Vec::new();
-        while let Some(arrival) = self.ends[at].0.take(id).map(Arrival::into_part) {
-            let ended = arrival.end.is_some();
-            got.push(arrival);
+        while let Some(incoming) = self.ends[at].0.take(id).map(Incoming::into_part) {
+            let ended = incoming.end.is_some();
+            got.push(incoming);
             if ended {
                 break;
             }
@@ -198,7 +198,7 @@ fn head(record: &[u8], from: usize) -> Value {
         } else {
             ("OBJECT", flags::OBJECT)
         },
-        ("ROPE", flags::ROPE),
+        ("SEGMENTED", flags::SEGMENTED),
     ];
     json!({
         "events": names(head.events, &events),
@@ -220,21 +220,21 @@ fn block(pairs: &[(&str, &str)]) -> Bytes {
     block.into()
 }
 
-fn message(len: usize) -> Option<Outgoing> {
-    Some(Outgoing::new((0..len).map(|at| at as u8).collect::<Vec<_>>().into(), false))
+fn message(len: usize) -> Option<OutgoingMessage> {
+    Some(OutgoingMessage::new((0..len).map(|at| at as u8).collect::<Vec<_>>().into(), false))
 }
 
 fn trailers(code: u16, block: Bytes) -> Option<Ending> {
     Some(Ending::Trailers { code, block })
 }
 
-pub(super) fn asking(len: usize) -> Emission {
+pub(super) fn asking(len: usize) -> Outgoing {
     let headers = Some(block(&[("user-agent", "vector/1"), ("x-request-id", "7"), ("x-a", "b")]));
-    Emission { headers, message: message(len), ending: Some(Ending::HalfClose) }
+    Outgoing { headers, message: message(len), ending: Some(Ending::HalfClose) }
 }
 
-fn answer(len: usize) -> Emission {
-    Emission { headers: Some(Bytes::new()), message: message(len), ending: trailers(0, Bytes::new()) }
+fn answer(len: usize) -> Outgoing {
+    Outgoing { headers: Some(Bytes::new()), message: message(len), ending: trailers(0, Bytes::new()) }
 }
 
 fn unary() -> Value {
@@ -255,7 +255,7 @@ fn failing() -> Value {
     let mut talk = Talk::new(LIMITS);
     let id = talk.open("/a.B/C", 0, asking(0));
     let ending = trailers(5, block(&[("grpc-message", "not%20there"), ("x-why-bin", "AAE")]));
-    talk.emit(SERVER, id, &mut Emission { ending, ..Emission::default() });
+    talk.emit(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
     talk.told("an empty request, answered by trailers only")
 }
 
@@ -285,16 +285,16 @@ fn chunked() -> Value {
 fn giving_up() -> Value {
     let mut talk = Talk::new(LIMITS);
     let id = talk.open("/a.B/C", 0, asking(1));
-    let mut long = Emission { headers: Some(Bytes::new()), message: message(9000), ending: None };
+    let mut long = Outgoing { headers: Some(Bytes::new()), message: message(9000), ending: None };
     assert_eq!(talk.emit(SERVER, id, &mut long), Progress::NeedCredit);
     let ending = trailers(13, block(&[("grpc-message", "gave up")]));
-    talk.emit(SERVER, id, &mut Emission { ending, ..Emission::default() });
+    talk.emit(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
     talk.told("a server that ends with a status other than OK in the middle of a message")
 }
 
 fn cancelling() -> Value {
     let mut talk = Talk::new(LIMITS);
-    let open = Emission { ending: None, ..asking(1) };
+    let open = Outgoing { ending: None, ..asking(1) };
     let id = talk.open("/a.B/C", 0, open);
     // The server's answer crosses the client's CANCEL: it is tolerated.
     let (client, _) = &mut talk.ends[CLIENT];
@@ -339,48 +339,48 @@ fn in_area() -> Value {
 fn pooled() -> Talk {
     let mut talk = Talk::new(LIMITS);
     for (session, _) in &mut talk.ends {
-        *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
+        *session = Session::new(session.role(), LIMITS, LIMITS).with_segmented(true);
     }
     talk.pooled = true;
     talk
 }
 
-fn ropes() -> Value {
+fn segmented_messages() -> Value {
     let mut talk = pooled();
-    let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
-    let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
+    let segmented = || Some(OutgoingMessage::segmented(Bytes::from(vec![9; 80]), false, Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Outgoing { message: segmented(), ..asking(0) });
     for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
-        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+        talk.ends[SERVER].0.take_segmented(chunk.segmented.expect("it came as one"));
     }
     talk.deliver(SERVER);
-    assert_eq!(talk.ends[CLIENT].0.ropes_in_flight(), 0);
+    assert_eq!(talk.ends[CLIENT].0.segmented_messages_in_flight(), 0);
     let late = talk.open("/a.B/C", 0, asking(0));
     // Both answers cross the client's CANCEL: nobody reads them, and they are taken all the same.
     talk.ends[CLIENT].0.cancel(id, 1);
     talk.ends[CLIENT].0.cancel(late, 1);
     talk.stage(CLIENT);
     for id in [id, late] {
-        talk.emit(SERVER, id, &mut Emission { message: rope(), ..answer(0) });
+        talk.emit(SERVER, id, &mut Outgoing { message: segmented(), ..answer(0) });
     }
     talk.deliver(CLIENT);
-    assert_eq!(talk.ends[SERVER].0.ropes_in_flight(), 0);
-    talk.told("with a pool in common: a rope that is taken, and two that nobody reads (their bytes make no sense here)")
+    assert_eq!(talk.ends[SERVER].0.segmented_messages_in_flight(), 0);
+    talk.told("with a pool in common: a segmented message that is taken, and two that nobody reads (their bytes make no sense here)")
 }
 
 fn asked_for() -> Value {
     let mut talk = pooled();
-    // Both sides know how long the parts are: the one from the rope, the other because it has them.
+    // Both sides know how long the parts are: the one from the segmented message, the other because it has them.
     for (len, wanted) in [(2500_u16, 2500), (100, 99), (100, 100)] {
         let parts: Vec<u8> = (0..len).map(|at| at as u8).collect();
         let keep = Keep::new(Bytes::from(parts));
-        let rope = Outgoing::rope(Bytes::from(vec![9; 80]), false, keep);
-        let id = talk.open("/a.B/C", 0, Emission { message: Some(rope), ..asking(0) });
-        let mut ropes = talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk?.rope);
-        let rope = ropes.next().expect("it came as one");
-        talk.ends[SERVER].0.want_rope(rope, wanted);
+        let segmented = OutgoingMessage::segmented(Bytes::from(vec![9; 80]), false, keep);
+        let id = talk.open("/a.B/C", 0, Outgoing { message: Some(segmented), ..asking(0) });
+        let mut segmented_messages = talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk?.segmented);
+        let segmented = segmented_messages.next().expect("it came as one");
+        talk.ends[SERVER].0.want_segmented(segmented, wanted);
         let loses_interest = len == wanted as u16 && len == 100;
         if loses_interest {
-            talk.ends[SERVER].0.take_rope(rope);
+            talk.ends[SERVER].0.take_segmented(segmented);
         }
         talk.deliver(SERVER);
         loop {
@@ -393,17 +393,20 @@ fn asked_for() -> Value {
         }
         if !loses_interest {
             assert_eq!(
-                matches!(talk.ends[SERVER].0.asked_rope(rope), Asked::Here(_)),
+                matches!(talk.ends[SERVER].0.asked_segmented(segmented), Asked::Here(_)),
                 u32::from(len) == wanted
             );
-            talk.ends[SERVER].0.take_rope(rope);
+            talk.ends[SERVER].0.take_segmented(segmented);
         }
         talk.emit(SERVER, id, &mut answer(0));
         talk.deliver(SERVER);
-        assert!(!talk.ends[SERVER].0.awaits_rope_bytes() && talk.ends[CLIENT].0.ropes_in_flight() == 0);
+        assert!(
+            !talk.ends[SERVER].0.awaits_segmented_bytes()
+                && talk.ends[CLIENT].0.segmented_messages_in_flight() == 0
+        );
     }
     talk.told(
-        "with a pool in common: bytes of a rope's refs that are asked for and given; one byte less than there are; and some \
+        "with a pool in common: bytes of a segmented message's refs that are asked for and given; one byte less than there are; and some \
          that nobody wants any more",
     )
 }
@@ -419,13 +422,13 @@ fn batches() -> Value {
     let mut talk = Talk::new(LIMITS);
     let batch = |messages: &[(u8, &[u8])]| {
         let mut bytes = Bytes::from(framed(messages));
-        Some(Outgoing::batch_off(&mut bytes, usize::MAX / 2, usize::MAX).expect("several messages"))
+        Some(OutgoingMessage::batch_off(&mut bytes, usize::MAX / 2, usize::MAX).expect("several messages"))
     };
     let three: [(u8, &[u8]); 3] = [(0, b"one"), (1, b""), (0, b"three")];
     // A call does not begin with a batch: its first message goes alone.
     let (session, out) = &mut talk.ends[CLIENT];
     let opening = Opening { path: "/a.B/C", deadline_ns: 0 };
-    let mut request = Emission { message: batch(&three), ending: None, ..asking(0) };
+    let mut request = Outgoing { message: batch(&three), ending: None, ..asking(0) };
     let id = session.open(out, opening, &mut request).unwrap().unwrap();
     session.send(out, id, &mut request).unwrap();
     assert!(request.is_empty());
@@ -434,12 +437,12 @@ fn batches() -> Value {
         talk.read(SERVER, id).iter().flat_map(|got| &got.chunk).map(|chunk| chunk.batch_count).collect();
     assert_eq!(counts, [0, 2]);
     // The last ones go with the half-close; one that fits into no frame goes alone, and what is before and behind it does not wait.
-    let mut last = Emission { message: batch(&three), ending: Some(Ending::HalfClose), headers: None };
+    let mut last = Outgoing { message: batch(&three), ending: Some(Ending::HalfClose), headers: None };
     talk.emit(CLIENT, id, &mut last);
     let long = [7; 2500];
     let mixed = [(0, &b"short"[..]), (0, &b"too"[..]), (0, &long[..]), (1, &b"x"[..]), (0, &b"y"[..])];
     let headers = Some(Bytes::new());
-    let mut answer = Emission { headers, message: batch(&mixed), ending: trailers(0, Bytes::new()) };
+    let mut answer = Outgoing { headers, message: batch(&mixed), ending: trailers(0, Bytes::new()) };
     while !answer.is_empty() {
         talk.emit(SERVER, id, &mut answer);
         talk.read(CLIENT, id);
@@ -452,7 +455,7 @@ fn objects() -> Value {
     let fingerprint = 0x0123_4567_89ab_cdef;
     let object = |len: usize| {
         let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
-        Some(Outgoing::object(Bytes::from(bytes).into()))
+        Some(OutgoingMessage::object(Bytes::from(bytes).into()))
     };
     let id = talk.open("/a.B/C", 0, asking(10));
     talk.read(SERVER, id);
@@ -462,19 +465,19 @@ fn objects() -> Value {
     talk.read(CLIENT, id);
     assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
     for len in [40, 3000] {
-        let id = talk.open("/a.B/C", 0, Emission { message: object(len), ..asking(0) });
+        let id = talk.open("/a.B/C", 0, Outgoing { message: object(len), ..asking(0) });
         talk.read(SERVER, id);
-        talk.emit(SERVER, id, &mut Emission { message: object(len + 8), ..answer(0) });
+        talk.emit(SERVER, id, &mut Outgoing { message: object(len + 8), ..answer(0) });
         talk.read(CLIENT, id);
     }
-    let by_ref = || Some(Outgoing::object_rope(Bytes::from(vec![9; 80]), Keep::new(())));
-    let id = talk.open("/a.B/C", 0, Emission { message: by_ref(), ..asking(0) });
+    let by_ref = || Some(OutgoingMessage::object_segmented(Bytes::from(vec![9; 80]), Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Outgoing { message: by_ref(), ..asking(0) });
     for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
-        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+        talk.ends[SERVER].0.take_segmented(chunk.segmented.expect("it came as one"));
     }
-    talk.emit(SERVER, id, &mut Emission { message: by_ref(), ..answer(0) });
+    talk.emit(SERVER, id, &mut Outgoing { message: by_ref(), ..answer(0) });
     for chunk in talk.read(CLIENT, id).into_iter().filter_map(|got| got.chunk) {
-        talk.ends[CLIENT].0.take_rope(chunk.rope.expect("it came as one"));
+        talk.ends[CLIENT].0.take_segmented(chunk.segmented.expect("it came as one"));
     }
     talk.deliver(CLIENT);
     talk.deliver(SERVER);
@@ -490,10 +493,10 @@ fn batches_of_objects() -> Value {
     let batch = |lens: &[usize]| {
         let bytes: Vec<Vec<u8>> = lens.iter().map(|len| (0..*len).map(|at| at as u8).collect()).collect();
         let messages: Vec<(u8, &[u8])> = bytes.iter().map(|bytes| (OBJECT_PREFIX, &bytes[..])).collect();
-        Some(Outgoing::objects(framed(&messages).into()).expect("several objects"))
+        Some(OutgoingMessage::objects(framed(&messages).into()).expect("several objects"))
     };
-    let said = |message| Emission { message, ..Emission::default() };
-    let id = talk.open("/a.B/C", 0, Emission { ending: None, ..asking(10) });
+    let said = |message| Outgoing { message, ..Outgoing::default() };
+    let id = talk.open("/a.B/C", 0, Outgoing { ending: None, ..asking(10) });
     talk.read(SERVER, id);
     let accepted = talk.ends[SERVER].0.accept().expect("a call");
     talk.ends[SERVER].0.take_objects(accepted.method.expect("it has an index"), fingerprint);
@@ -505,12 +508,12 @@ fn batches_of_objects() -> Value {
     let counts: Vec<u32> =
         talk.read(SERVER, id).iter().flat_map(|got| &got.chunk).map(|chunk| chunk.batch_count).collect();
     assert_eq!(counts, [3, 0]);
-    let mut last = Emission { ending: Some(Ending::HalfClose), ..said(batch(&[32, 16])) };
+    let mut last = Outgoing { ending: Some(Ending::HalfClose), ..said(batch(&[32, 16])) };
     talk.emit(CLIENT, id, &mut last);
     talk.read(SERVER, id);
     let headers = Some(Bytes::new());
     let mut answer =
-        Emission { headers, ending: trailers(0, Bytes::new()), ..said(batch(&[16, 24, 2504, 32, 40])) };
+        Outgoing { headers, ending: trailers(0, Bytes::new()), ..said(batch(&[16, 24, 2504, 32, 40])) };
     while !answer.is_empty() {
         talk.emit(SERVER, id, &mut answer);
         talk.read(CLIENT, id);
@@ -528,7 +531,7 @@ fn frames_are_as_written_down() {
         cancelling(),
         draining(),
         in_area(),
-        ropes(),
+        segmented_messages(),
         asked_for(),
         objects(),
         batches(),

@@ -12,7 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
 use tollfree_layout::handshake::{AttachHead, HTTP2_PREFACE, Hello, feature, kind, reason};
 use tollfree_layout::limits::{
-    AREA_LEN_MAX, GROUP_LEN_MAX, HELLO_LEN, INTRODUCTION_LEN_MAX, METADATA_LEN_MAX, SERVICE_COUNT_MAX,
+    AREA_LEN_MAX, GROUP_LEN_MAX, HELLO_LEN, METADATA_LEN_MAX, REGISTRATION_LEN_MAX, SERVICE_COUNT_MAX,
     TARGET_LEN_MAX,
 };
 use tollfree_region::Region;
@@ -60,7 +60,7 @@ fn with_ends(client: SocketAddr, server: SocketAddr) -> Hello {
     hello
 }
 
-/// A first message at a shepherd, with an introduction behind it.
+/// A first message at a gateway, with a registration behind it.
 fn with_body(of_kind: u32, body: &[u8]) -> Vec<u8> {
     let mut hello = message(of_kind);
     hello.stream_count = if of_kind == kind::ATTACH { 1024 } else { 0 }.into();
@@ -68,11 +68,11 @@ fn with_body(of_kind: u32, body: &[u8]) -> Vec<u8> {
     [hello.as_bytes(), body].concat()
 }
 
-/// An introduction of a process that attaches.
-fn introduction(group: &[u8], service_count: u16, services: &[&[u8]]) -> Vec<u8> {
+/// A registration of a process that attaches.
+fn registration(group: &[u8], service_count: u16, services: &[&[u8]]) -> Vec<u8> {
     let head = AttachHead {
         process: TOKEN.to_be_bytes(),
-        worker: 1.into(),
+        backend_connection: 1.into(),
         group_len: (group.len() as u16).into(),
         service_count: service_count.into(),
     };
@@ -80,34 +80,34 @@ fn introduction(group: &[u8], service_count: u16, services: &[&[u8]]) -> Vec<u8>
     head.as_bytes().iter().copied().chain(group.iter().copied()).chain(services).collect()
 }
 
-/// What a shepherd refuses: name, bytes, reason.
-fn refused_by_shepherds() -> Vec<(&'static str, Vec<u8>, u32)> {
+/// What a gateway refuses: name, bytes, reason.
+fn refused_by_gateways() -> Vec<(&'static str, Vec<u8>, u32)> {
     let attach = |body: &[u8]| with_body(kind::ATTACH, body);
     let service: &[u8] = b"shop.Orders";
     let mut endless = message(kind::ATTACH);
-    endless.body_len = (INTRODUCTION_LEN_MAX as u32 + 1).into();
-    let whole = introduction(b"orders", 1, &[service]);
+    endless.body_len = (REGISTRATION_LEN_MAX as u32 + 1).into();
+    let whole = registration(b"orders", 1, &[service]);
     let cases = vec![
         ("a client of a server", with_body(kind::HELLO, b"")),
-        ("an introduction too long, of which nothing has come", endless.as_bytes().to_vec()),
-        ("no introduction", attach(b"")),
-        ("an introduction without its last byte", attach(&whole[..whole.len() - 1])),
+        ("a registration too long, of which nothing has come", endless.as_bytes().to_vec()),
+        ("no registration", attach(b"")),
+        ("a registration without its last byte", attach(&whole[..whole.len() - 1])),
         ("a byte behind the last name", attach(&[&whole[..], b"x"].concat())),
-        ("a group without a name", attach(&introduction(b"", 0, &[]))),
-        ("a group's name too long", attach(&introduction(&[b'g'; GROUP_LEN_MAX + 1], 0, &[]))),
-        ("a group's name that is no text", attach(&introduction(b"or\xffers", 0, &[]))),
-        ("a service without a name", attach(&introduction(b"orders", 1, &[b""]))),
-        ("a service's name with a slash", attach(&introduction(b"orders", 1, &[b"shop/Orders"]))),
-        ("a service's name in two lines", attach(&introduction(b"orders", 1, &[b"shop\nOrders"]))),
+        ("a group without a name", attach(&registration(b"", 0, &[]))),
+        ("a group's name too long", attach(&registration(&[b'g'; GROUP_LEN_MAX + 1], 0, &[]))),
+        ("a group's name that is no text", attach(&registration(b"or\xffers", 0, &[]))),
+        ("a service without a name", attach(&registration(b"orders", 1, &[b""]))),
+        ("a service's name with a slash", attach(&registration(b"orders", 1, &[b"shop/Orders"]))),
+        ("a service's name in two lines", attach(&registration(b"orders", 1, &[b"shop\nOrders"]))),
         (
             "services too many",
-            attach(&introduction(
+            attach(&registration(
                 b"orders",
                 SERVICE_COUNT_MAX as u16 + 1,
                 &[&b"s"[..]; SERVICE_COUNT_MAX + 1],
             )),
         ),
-        ("more services announced than there are", attach(&introduction(b"orders", 2, &[service]))),
+        ("more services announced than there are", attach(&registration(b"orders", 2, &[service]))),
         ("no target", with_body(kind::VIA, b"")),
         ("a target of two words", with_body(kind::VIA, b"two words")),
         ("a target too long", with_body(kind::VIA, &[b't'; TARGET_LEN_MAX + 1])),
@@ -149,7 +149,7 @@ fn vector(name: &str, hello: &Hello) -> Value {
     })
 }
 
-/// The same of a message with an introduction behind it.
+/// The same of a message with a registration behind it.
 fn vector_with_body(name: &str, bytes: &[u8]) -> Value {
     let (hello, body) = Hello::read_from_prefix(bytes).expect("the bytes begin with a message");
     let mut vector = vector(name, &hello);
@@ -187,7 +187,7 @@ fn refused() -> Vec<Refused> {
         ("another kind", with(|hello| hello.kind = kind::WELCOME.into()), all, reason::MALFORMED),
         ("a process that attaches", with_body(kind::ATTACH, b""), all, reason::MALFORMED),
         (
-            "a call by way of a shepherd",
+            "a call by way of a gateway",
             with_body(kind::VIA, b"https://inventory:443"),
             all,
             reason::MALFORMED,
@@ -288,7 +288,7 @@ fn answer(name: &str, bytes: &[u8], region_len: Option<usize>) -> Hello {
     Hello::read_from_bytes(&answer).expect("the length is the type's own")
 }
 
-/// A server or shepherd lets these in, and takes so many calls at once.
+/// A server or gateway lets these in, and takes so many calls at once.
 async fn check_welcome(name: String, bytes: Vec<u8>, stream_count: u32) {
     let got = tokio::task::spawn_blocking(move || answer(&name, &bytes, Some(REGION_LEN))).await.unwrap();
     assert_eq!(got.kind.get(), kind::WELCOME, "{}", got.text());
@@ -315,25 +315,25 @@ async fn handshake_messages_are_as_written_down() {
     let fine = message(kind::HELLO).as_bytes().to_vec();
     check_welcome(name.clone(), fine, 1024).await;
 
-    let name = format!("{name}-shepherd");
+    let name = format!("{name}-gateway");
     let address: Address = format!("shm-abstract:{name}").parse().unwrap();
-    let mut door = Listener::bind(&address, Config { is_shepherd: true, ..Config::default() }).unwrap();
-    let mut refusals_by_shepherds = Vec::new();
-    for (what, bytes, expected) in refused_by_shepherds() {
+    let mut door = Listener::bind(&address, Config { is_gateway: true, ..Config::default() }).unwrap();
+    let mut refusals_by_gateways = Vec::new();
+    for (what, bytes, expected) in refused_by_gateways() {
         let sent = (name.clone(), bytes.clone());
         let got =
             tokio::task::spawn_blocking(move || answer(&sent.0, &sent.1, Some(REGION_LEN))).await.unwrap();
         assert_eq!(got.kind.get(), kind::REFUSAL, "{what}");
         assert_eq!(got.reason.get(), expected, "{what}: {}", got.text());
-        refusals_by_shepherds
+        refusals_by_gateways
             .push(json!({ "name": what, "region_len": REGION_LEN, "hex": hex(&bytes), "reason": expected }));
     }
     let attach =
-        with_body(kind::ATTACH, &introduction(b"orders", 2, &[b"shop.Orders", b"grpc.health.v1.Health"]));
+        with_body(kind::ATTACH, &registration(b"orders", 2, &[b"shop.Orders", b"grpc.health.v1.Health"]));
     check_welcome(name.clone(), attach.clone(), 0).await;
     let attached = door.accept().await.unwrap();
     let Purpose::Attach(said) = attached.purpose() else { panic!("{:?}", attached.purpose()) };
-    assert_eq!((&*said.group, said.worker), ("orders", 1));
+    assert_eq!((&*said.group, said.backend_connection), ("orders", 1));
     assert_eq!(*said.services, ["shop.Orders", "grpc.health.v1.Health"]);
     let via = with_body(kind::VIA, b"https://inventory:443");
     check_welcome(name, via.clone(), 1024).await;
@@ -354,11 +354,11 @@ async fn handshake_messages_are_as_written_down() {
             &with_ends("[2001:db8::7]:50000".parse().unwrap(), "[2001:db8::7]:443".parse().unwrap()),
         ),
         vector("a server agrees, and answers the token", &with_token(kind::WELCOME, !TOKEN)),
-        vector_with_body("a process attaches to a shepherd", &attach),
-        vector_with_body("a client calls by way of a shepherd", &via),
+        vector_with_body("a process attaches to a gateway", &attach),
+        vector_with_body("a client calls by way of a gateway", &via),
     ]);
     hold(
         "handshake.json",
-        &json!({ "messages": messages, "refused": refusals, "refused_by_shepherds": refusals_by_shepherds }),
+        &json!({ "messages": messages, "refused": refusals, "refused_by_gateways": refusals_by_gateways }),
     );
 }

@@ -190,12 +190,15 @@ fn refused() -> Vec<Refused> {
             }],
         ),
         ("an area dropped that was not offered", vec![area(control::AREA_DROP, 0)]),
-        ("ropes without a pool in common", vec![opening(), chunk(whole | flags::ROPE, 1, 1, &[0])]),
         (
-            "ropes taken without a pool in common",
+            "segmented messages without a pool in common",
+            vec![opening(), chunk(whole | flags::SEGMENTED, 1, 1, &[0])],
+        ),
+        (
+            "segmented messages taken without a pool in common",
             vec![{
                 let set = |head: &mut FrameHead| {
-                    (head.code, head.chunk_len) = (control::ROPES_TAKEN.into(), 1.into());
+                    (head.code, head.chunk_len) = (control::SEGMENTED_TAKEN.into(), 1.into());
                 };
                 frame(events::CONTROL, 0, 0, set, &[])
             }],
@@ -207,27 +210,39 @@ fn refused() -> Vec<Refused> {
 
 /// Frames to either side where both are members of a pool, after an opening where that is the server.
 fn refused_by_members(server: bool) -> Vec<Refused> {
-    let control = |code: u16, rope: u64, count: u32, bytes: &[u8]| {
+    let control = |code: u16, segmented: u64, count: u32, bytes: &[u8]| {
         let set = |head: &mut FrameHead| (head.code, head.chunk_len) = (code.into(), count.into());
-        frame(events::CONTROL, 0, rope, set, bytes)
+        frame(events::CONTROL, 0, segmented, set, bytes)
     };
     let first = if server { opening() } else { frame(events::HEADERS, 0, 1, |_| (), &[]) };
-    let rope = |flags| {
+    let segmented = |flags| {
         let set = |head: &mut FrameHead| (head.chunk_len, head.message_len) = (1.into(), 1.into());
         frame(events::MESSAGE, flags, 1, set, &[0])
     };
     let whole = flags::FIRST | flags::LAST;
     vec![
-        ("none of the ropes taken", vec![control(control::ROPES_TAKEN, 0, 0, &[])]),
-        ("a rope taken that was not sent", vec![control(control::ROPES_TAKEN, 0, 1, &[])]),
-        ("no bytes of a rope wanted", vec![control(control::ROPE_WANTED, 0, 0, &[])]),
-        ("bytes wanted of a rope that was not sent", vec![control(control::ROPE_WANTED, 0, 1, &[])]),
-        ("bytes of a rope that were not asked for", vec![control(control::ROPE_BYTES, 0, 1, &[0])]),
-        ("a rope that does not begin a message", vec![first.clone(), rope(flags::LAST | flags::ROPE)]),
-        ("a batch that is a rope", vec![first.clone(), rope(whole | flags::BATCH | flags::ROPE)]),
+        ("none of the segmented messages taken", vec![control(control::SEGMENTED_TAKEN, 0, 0, &[])]),
+        ("a segmented message taken that was not sent", vec![control(control::SEGMENTED_TAKEN, 0, 1, &[])]),
+        ("no bytes of a segmented message wanted", vec![control(control::SEGMENTED_WANTED, 0, 0, &[])]),
         (
-            "a batch of objects that is a rope",
-            vec![first, rope(whole | flags::BATCH | flags::OBJECT | flags::ROPE)],
+            "bytes wanted of a segmented message that was not sent",
+            vec![control(control::SEGMENTED_WANTED, 0, 1, &[])],
+        ),
+        (
+            "bytes of a segmented message that were not asked for",
+            vec![control(control::SEGMENTED_BYTES, 0, 1, &[0])],
+        ),
+        (
+            "a segmented message that does not begin a message",
+            vec![first.clone(), segmented(flags::LAST | flags::SEGMENTED)],
+        ),
+        (
+            "a batch that is a segmented message",
+            vec![first.clone(), segmented(whole | flags::BATCH | flags::SEGMENTED)],
+        ),
+        (
+            "a batch of objects that is a segmented message",
+            vec![first, segmented(whole | flags::BATCH | flags::OBJECT | flags::SEGMENTED)],
         ),
     ]
 }
@@ -302,7 +317,10 @@ fn refused_by_clients() -> Vec<Refused> {
         ("an unknown control code", vec![coded(events::CONTROL, 0, 10, 0)]),
         ("objects of a method that was not named", vec![objects(1)]),
         ("objects of a method twice", vec![objects(0), objects(0)]),
-        ("ropes without a pool in common", vec![headers(), chunk(whole | flags::ROPE, 1, 1)]),
+        (
+            "segmented messages without a pool in common",
+            vec![headers(), chunk(whole | flags::SEGMENTED, 1, 1)],
+        ),
         ("a close about a stream", vec![coded(events::CONTROL, 0, control::CLOSE, 1)]),
         ("a batch without a message", vec![frame(events::HEADERS, flags::BATCH, 1, |_| (), &[])]),
         (
@@ -326,10 +344,11 @@ fn name_of(violation: &Violation) -> String {
 
 /// A client that has made a call, and the frame that it has said.
 pub(super) fn asked(pool: bool) -> (Session<()>, Vec<u8>) {
-    let (mut client, mut out) = (Session::new(Role::Client, LIMITS, LIMITS).with_ropes(pool), Out::default());
-    let (opening, mut emission) = (Opening { path: "/a.B/C", deadline_ns: 0 }, asking(3));
-    client.open(&mut out, opening, &mut emission).unwrap().unwrap();
-    assert!(emission.is_empty());
+    let (mut client, mut out) =
+        (Session::new(Role::Client, LIMITS, LIMITS).with_segmented(pool), Out::default());
+    let (opening, mut outgoing) = (Opening { path: "/a.B/C", deadline_ns: 0 }, asking(3));
+    client.open(&mut out, opening, &mut outgoing).unwrap().unwrap();
+    assert!(outgoing.is_empty());
     (client, out.records.pop().expect("one frame").1)
 }
 
@@ -352,7 +371,7 @@ fn violations(to: impl Fn() -> Session<()>, pool: bool, refused: Vec<Refused>) -
 }
 
 pub(super) fn to_a_server() -> Vec<Value> {
-    let server = |pool| Session::new(Role::Server, LIMITS, LIMITS).with_ropes(pool);
+    let server = |pool| Session::new(Role::Server, LIMITS, LIMITS).with_segmented(pool);
     let plain = violations(|| server(false), false, refused());
     [plain, violations(|| server(true), true, refused_by_members(true))].concat()
 }

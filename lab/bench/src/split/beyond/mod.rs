@@ -1,9 +1,9 @@
-//! What a shepherd's own answers take while a business core has more to do than it can.
+//! What a gateway's own answers take while a backends core has more to do than it can.
 //!
-//! Four processes. The business process has a core of its own; the shepherd, the load generator, the process that asks, and that of
-//! another group share the other core. Calls come in an open loop, at a share of what the business process can do (its knee, which is
-//! measured first). Meanwhile somebody else asks the shepherd for health, for a service that is not there, and for a call of the other group.
-//! The same is asked without any load, and with the same rate of calls to a business process that is not busy: what the load generator
+//! Four processes. The backend has a core of its own; the gateway, the load generator, the process that asks, and that of
+//! another group share the other core. Calls come in an open loop, at a share of what the backend can do (its knee, which is
+//! measured first). Meanwhile somebody else asks the gateway for health, for a service that is not there, and for a call of the other group.
+//! The same is asked without any load, and with the same rate of calls to a backend that is not busy: what the load generator
 //! and the passing calls cost the shared core is in both of the latter.
 
 mod act;
@@ -35,7 +35,7 @@ const KNEE_MAX: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(2);
 
 axis! {
-    /// What the business core has to do meanwhile.
+    /// What the backends core has to do meanwhile.
     BeyondState, "state", {
         /// Nothing: there is no load at all.
         Quiet = "quiet",
@@ -47,21 +47,21 @@ axis! {
 }
 
 axis! {
-    /// What the shepherd is asked for.
+    /// What the gateway is asked for.
     Question, "question", {
-        /// `grpc.health.v1.Health/Check`, which the shepherd answers itself.
+        /// `grpc.health.v1.Health/Check`, which the gateway answers itself.
         Health = "health",
-        /// A service that nobody serves, which the shepherd refuses itself.
+        /// A service that nobody serves, which the gateway refuses itself.
         Refusal = "refusal",
         /// A call of another group, whose process has nothing else to do.
         OtherGroup = "other-group",
     }
 }
 
-/// What to measure: every message with every time of business is a case.
+/// What to measure: every message with every time of backends is a case.
 #[derive(Debug, Clone)]
 pub struct BeyondPlan {
-    /// Messages, times of business, calls in flight where the knee is looked for, seconds and rounds. The side is the shepherd.
+    /// Messages, times of backends, calls in flight where the knee is looked for, seconds and rounds. The side is the gateway.
     pub split: SplitPlan,
     /// The rate of calls, by that of the knee.
     pub share: f64,
@@ -70,7 +70,7 @@ pub struct BeyondPlan {
 /// One case.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeyondCase {
-    /// What the calls carry that the business core has to do with.
+    /// What the calls carry that the backends core has to do with.
     pub message: SplitMessage,
     /// How long the handler is busy in each of them.
     pub busy_ns: u64,
@@ -130,8 +130,8 @@ impl BeyondPlan {
         if !SHARES.contains(&self.share) {
             return refuse(format!("{} of the knee: must be 0.1 to 10", self.share));
         }
-        if self.split.sides.iter().any(|side| *side != SplitSide::ShepherdBytes) {
-            return refuse("beyond the knee, the only side is shepherd-bytes: its own answers are measured");
+        if self.split.sides.iter().any(|side| *side != SplitSide::GatewayBytes) {
+            return refuse("beyond the knee, the only side is gateway-bytes: its own answers are measured");
         }
         within(&self.split.busy_ns, 1..=BUSY_NS_MAX, "ns busy, for a knee")
     }
@@ -186,14 +186,14 @@ async fn measure(
     Ok(Round { knee_per_s, states: [quiet, same_rate, beyond] })
 }
 
-/// A shepherd, a business process, and one of another group.
+/// A gateway, a backend, and one of another group.
 struct Lab {
     case: SplitCase,
     seats: Seats,
     crew: Crew,
     address: String,
     between: Peer,
-    business: Peer,
+    backends: Peer,
     other: Peer,
     warm_up: Duration,
     measure: Duration,
@@ -209,7 +209,7 @@ impl Lab {
         let seats = cores.seats(Placement::Split)?;
         let inflight = plan.split.inflights.iter().copied().max().unwrap_or(1);
         let BeyondCase { message: kind, busy_ns } = case;
-        let case = SplitCase { side: SplitSide::ShepherdBytes, message: kind, inflight, busy_ns };
+        let case = SplitCase { side: SplitSide::GatewayBytes, message: kind, inflight, busy_ns };
         let crew = order::crew(Malloc::Keep)?;
         crew.write("message", message)?;
         let dir = || crew.dir().to_owned();
@@ -217,21 +217,21 @@ impl Lab {
         let role = Role::Between { dir: dir(), groups: Some(other_message(kind)) };
         let (between, Serving { address }) =
             crew.ready("infrastructure", seats.client, part(case, role)).await?;
-        let role = Role::Business { dir: dir(), group: Some(OWN.to_owned()) };
-        let (business, Serving { .. }) = crew.ready("business", seats.server, part(case, role)).await?;
-        // It is never busy, and on the core of those who ask: the business core would make it wait.
-        let role = Role::Business { dir: dir(), group: Some(OTHER.to_owned()) };
+        let role = Role::Backends { dir: dir(), group: Some(OWN.to_owned()) };
+        let (backends, Serving { .. }) = crew.ready("backends", seats.server, part(case, role)).await?;
+        // It is never busy, and on the core of those who ask: the backends core would make it wait.
+        let role = Role::Backends { dir: dir(), group: Some(OTHER.to_owned()) };
         let idle = SplitCase { busy_ns: 0, ..case };
         let (other, Serving { .. }) = crew.ready("another group", seats.client, part(idle, role)).await?;
         let (warm_up, measure) = (plan.split.lasting.warm_up(), plan.split.lasting.measure());
-        Ok(Lab { case, seats, crew, address, between, business, other, warm_up, measure })
+        Ok(Lab { case, seats, crew, address, between, backends, other, warm_up, measure })
     }
 
     fn calls(&self, warm_up: Duration, measure: Duration) -> Result<super::Calls, BenchError> {
         Ok(super::Calls {
             address: self.address.clone(),
             message: self.crew.dir().join("message"),
-            business: pid_of(&self.business)?,
+            backends: pid_of(&self.backends)?,
             between: Some(pid_of(&self.between)?),
             warm_up,
             measure,
@@ -242,7 +242,7 @@ impl Lab {
         Order::Split(Part { case: self.case, role })
     }
 
-    /// How many calls the business process answers in a second when there are always some.
+    /// How many calls the backend answers in a second when there are always some.
     async fn knee(&self) -> Result<f64, BenchError> {
         let measure = self.measure.min(KNEE_MAX);
         let calls = self.part(Role::Call(self.calls(self.warm_up, measure)?));
@@ -276,14 +276,14 @@ impl Lab {
     }
 
     async fn stop(self) {
-        self.business.stop().await;
+        self.backends.stop().await;
         self.other.stop().await;
         self.between.stop().await;
     }
 }
 
 /// The groups: that of the load, and that which somebody asks for meanwhile.
-pub(super) const OWN: &str = "business";
+pub(super) const OWN: &str = "backends";
 pub(super) const OTHER: &str = "other";
 
 #[cfg(test)]
@@ -294,7 +294,7 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         let plan = || BeyondPlan {
             split: SplitPlan {
-                sides: vec![SplitSide::ShepherdBytes],
+                sides: vec![SplitSide::GatewayBytes],
                 messages: vec![SplitMessage::Echo64],
                 inflights: vec![64],
                 busy_ns: vec![1000, 2000],
@@ -308,7 +308,7 @@ mod tests {
         type Spoil = fn(&mut BeyondPlan);
         let spoil: [(&str, Spoil); 4] = [
             ("of the knee", |p| p.share = 0.0),
-            ("shepherd-bytes", |p| p.split.sides.push(SplitSide::Tonic)),
+            ("gateway-bytes", |p| p.split.sides.push(SplitSide::Tonic)),
             ("0 ns busy", |p| p.split.busy_ns.push(0)),
             ("rounds", |p| p.split.lasting.rounds = 0),
         ];

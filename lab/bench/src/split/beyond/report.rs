@@ -20,7 +20,7 @@ pub struct BeyondReport {
     pub loads: Vec<LoadRow>,
 }
 
-/// What the shepherd's answers to one question took.
+/// What the gateway's answers to one question took.
 #[derive(Debug, Serialize)]
 pub struct BeyondRow {
     /// Which case.
@@ -59,7 +59,7 @@ pub struct LoadRow {
     pub case: BeyondCase,
     /// Which state.
     pub state: BeyondState,
-    /// Calls a second that the business process answers when there are always some.
+    /// Calls a second that the backend answers when there are always some.
     pub knee_per_s: f64,
     /// Calls a second that were due.
     pub due_per_s: f64,
@@ -69,9 +69,9 @@ pub struct LoadRow {
     pub left_out_share: f64,
     /// 99 of 100 answers took no longer, from when the call was due.
     pub p99_ns: u64,
-    /// The share of its core that the business process used.
+    /// The share of its core that the backend used.
     pub host_share: f64,
-    /// The share of the other core that the shepherd used.
+    /// The share of the other core that the gateway used.
     pub infra_share: f64,
     /// The share of that core that the load generator used.
     pub client_share: f64,
@@ -113,7 +113,7 @@ impl Report for BeyondReport {
         }
         let mut loads = Table::new(
             "message|load",
-            "busy us|knee/s|due/s|answered/s|left out|p99 us|business|shepherd|client",
+            "busy us|knee/s|due/s|answered/s|left out|p99 us|backends|gateway|client",
         );
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         for load in &self.loads {
@@ -126,7 +126,7 @@ impl Report for BeyondReport {
             loads.row(cells);
         }
         let heading = self.rows.heading(&format!(
-            " a state; business has a core, all else the other; calls come at {} of the knee\n",
+            " a state; backends has a core, all else the other; calls come at {} of the knee\n",
             self.share
         ));
         format!("{heading}{answers}\n{loads}")

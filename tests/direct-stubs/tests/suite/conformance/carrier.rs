@@ -24,7 +24,7 @@ pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
         if way == Way::Moved {
             builder = builder.upgrade_directory(std::env::temp_dir());
         }
-        if way == Way::Shepherded {
+        if way == Way::BehindGateway {
             builder = builder.via("test://attached");
         }
         if let Ok(channel) = builder.connect().await {

@@ -22,6 +22,8 @@ mod endings;
 mod fairness;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/features.rs"]
 mod features;
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/gateway.rs"]
+mod gateway;
 #[allow(dead_code, reason = "no row here runs over HTTP/2")]
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/lab.rs"]
 pub(crate) mod lab;
@@ -35,8 +37,6 @@ mod names;
 mod peers;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/probe.rs"]
 mod probe;
-#[path = "../../../../../crates/tollfree/tests/suite/conformance/shepherd.rs"]
-mod shepherd;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/shutdown.rs"]
 mod shutdown;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/sizes.rs"]
@@ -48,19 +48,19 @@ pub(crate) mod still;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/unread.rs"]
 mod unread;
 
-/// Runs rows over shared memory, met at an address of its own or by leaving TCP, with a server that blocks its thread, and through a shepherd; over HTTP/2 these stubs are tonic's own client and server inside.
+/// Runs rows over shared memory, met at an address of its own or by leaving TCP, with a server that blocks its thread, and through a gateway; over HTTP/2 these stubs are tonic's own client and server inside.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
-        $crate::rows!($($name),*; without_shepherd:);
+        $crate::rows!($($name),*; without_gateway:);
     };
-    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
-        $crate::rows!(@shepherded $($name),*);
+    ($($name:ident),*; without_gateway: $($other:ident),* $(,)?) => {
+        $crate::rows!(@behind_gateway $($name),*);
         $crate::rows!(@direct $($name,)* $($other),*);
     };
-    (@shepherded $($name:ident),*) => {
-        mod shepherded {
-            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shepherded)).await })*
+    (@behind_gateway $($name:ident),*) => {
+        mod behind_gateway {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::BehindGateway)).await })*
         }
     };
     (@direct $($name:ident),* $(,)?) => {
@@ -71,8 +71,8 @@ macro_rules! rows {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shm)).await })*
         }
-        mod worker {
-            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Worker)).await })*
+        mod backend_connection {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::BackendConnection)).await })*
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Moved)).await })*

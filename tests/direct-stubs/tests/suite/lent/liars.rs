@@ -99,7 +99,7 @@ impl Service<http::Request<Body>> for Liars {
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        direct::introduce(self);
+        direct::register(self);
         Poll::Ready(Ok(()))
     }
 

@@ -140,21 +140,21 @@ macro_rules! structs {
 mod objects {
     use tollfree_direct_stubs::objects::views::tollfree::probe::v1 as views;
     use tollfree_processor::Arenas;
-    use tollfree_processor::typed::{Draft, Owned};
+    use tollfree_processor::typed::{Builder, Owned};
 
     pub(super) type Ask = Owned<views::Ask>;
     pub(super) type Answer = Owned<views::Answer>;
 
     pub(super) fn ask(body: &[u8]) -> Ask {
-        let mut draft: Draft<views::Ask> = Draft::new(Arenas::new(1 << 16, 1).take()).unwrap();
-        draft.edit().set_body(body).unwrap();
-        draft.freeze().unwrap()
+        let mut builder: Builder<views::Ask> = Builder::new(Arenas::new(1 << 16, 1).take()).unwrap();
+        builder.edit().set_body(body).unwrap();
+        builder.freeze().unwrap()
     }
 
     pub(super) fn answer(body: Vec<u8>) -> Answer {
-        let mut draft: Draft<views::Answer> = Draft::new(Arenas::new(1 << 16, 1).take()).unwrap();
-        draft.edit().set_body(&body).unwrap();
-        draft.freeze().unwrap()
+        let mut builder: Builder<views::Answer> = Builder::new(Arenas::new(1 << 16, 1).take()).unwrap();
+        builder.edit().set_body(&body).unwrap();
+        builder.freeze().unwrap()
     }
 
     pub(super) fn body(ask: &Ask) -> Vec<u8> {

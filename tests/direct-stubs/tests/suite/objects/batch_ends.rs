@@ -21,7 +21,7 @@ use tollfree_transport::OBJECT_PREFIX;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::batches::{COUNT, UP, answer, numbered, object};
-use super::hostile::draft;
+use super::hostile::builder;
 use super::levels::ask;
 use super::place::{Answers, InPlace, Place, in_time};
 
@@ -110,7 +110,7 @@ impl Probe for Slow {
         };
         // A task of its own goes on where the handler does not.
         if is_aside { tokio::spawn(reading).await.unwrap() } else { reading.await }?;
-        Ok(Response::new(draft::<Answer>().freeze().unwrap()))
+        Ok(Response::new(builder::<Answer>().freeze().unwrap()))
     }
 
     type BothStream = Answers;
@@ -129,10 +129,10 @@ impl Probe for Slow {
 /// All at hand; the third has its handler wait.
 fn asks(wait_ms: u32) -> impl Iterator<Item = Owned<Ask>> + Send + 'static {
     (0..COUNT).map(move |number| {
-        let mut draft = draft::<Ask>();
-        draft.edit().set_body(&numbered(number)).unwrap();
-        draft.edit().set_wait_ms(if number == READ - 1 { wait_ms } else { 0 }).unwrap();
-        draft.freeze().unwrap()
+        let mut builder = builder::<Ask>();
+        builder.edit().set_body(&numbered(number)).unwrap();
+        builder.edit().set_wait_ms(if number == READ - 1 { wait_ms } else { 0 }).unwrap();
+        builder.freeze().unwrap()
     })
 }
 

@@ -9,7 +9,7 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::probe as structs;
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Config, Emission, Ending, Listener};
+use tollfree_transport::{Config, Ending, Listener, Outgoing};
 use tonic::{Code, Status};
 
 use super::batches::{BOTH, UP, answer, numbered, object, types};
@@ -36,7 +36,7 @@ async fn a_client_that_sends_broken_objects_in_batches_ends_its_own_calls() {
                 let heard = Heard::all(None, &stream).await;
                 let (code, text) = heard.code();
                 assert!(code == Code::Internal && text.contains(word), "{path}, {what}: {code:?}: {text}");
-                assert!(text.contains("linear object"), "{path}, {what}: {text}");
+                assert!(text.contains("flat message"), "{path}, {what}: {text}");
                 let answered = if path == BOTH { SOUND } else { 0 };
                 assert_eq!(heard.messages.len(), answered, "{path}, {what}: those before it are answered");
                 assert!(heard.has_objects_only() || answered == 0, "{path}, {what}");
@@ -57,12 +57,12 @@ async fn lying_server(mut listener: Listener, batches: Vec<Vec<Vec<u8>>>) {
             attachment.take_objects(method, types());
         }
         let Some(objects) = batches.next() else { return };
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
             message: Some(batch(&objects)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
     }
 }
 

@@ -12,7 +12,7 @@ use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_processor::typed::Owned;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::hostile::draft;
+use super::hostile::builder;
 use super::levels::ask;
 use super::place::{Answers, InPlace};
 
@@ -57,7 +57,7 @@ impl Probe for Busy {
             return Ok(Response::new(Box::pin(tokio_stream::empty())));
         }
         tokio::spawn(set_soon(self.0.clone()));
-        let answers = without_pause(self.0.clone(), || Ok(draft::<Answer>().freeze().unwrap()));
+        let answers = without_pause(self.0.clone(), || Ok(builder::<Answer>().freeze().unwrap()));
         Ok(Response::new(Box::pin(futures_util::stream::iter(answers))))
     }
 

@@ -11,10 +11,10 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
 use tollfree_processor::typed::Owned;
-use tollfree_transport::{Config, Emission, Ending, Listener, OBJECT_PREFIX, Outgoing};
+use tollfree_transport::{Config, Ending, Listener, OBJECT_PREFIX, Outgoing, OutgoingMessage};
 use tonic::Code;
 
-use super::hostile::{accept, attach, draft};
+use super::hostile::{accept, attach, builder};
 use super::levels::ask;
 use super::place::{InPlace, Place, in_time};
 use super::raw::{Heard, batch, framed, open, send};
@@ -41,7 +41,7 @@ pub(crate) fn object(number: usize) -> Vec<u8> {
 }
 
 pub(crate) fn answer(number: usize) -> Vec<u8> {
-    let mut answer = draft::<Answer>();
+    let mut answer = builder::<Answer>();
     answer.edit().set_body(&numbered(number)).unwrap();
     answer.freeze().unwrap().object().bytes().to_vec()
 }
@@ -91,12 +91,12 @@ async fn hears(mut listener: Listener, told: std::sync::mpsc::Sender<Heard>) {
             said.push(method);
         }
         told.send(Heard::all(call.first, &call.stream).await).unwrap();
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
-            message: Some(Outgoing::new(Bytes::new(), false)),
+            message: Some(OutgoingMessage::new(Bytes::new(), false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
     }
 }
 
@@ -173,10 +173,10 @@ async fn both_sorts_in_turns_come_in_order() {
         };
         for from in (0..COUNT).step_by(10) {
             let mut bytes = framed(0, &number(from, 4).iter().map(encoded).collect::<Vec<_>>());
-            send(&both, Outgoing::batch_off(&mut bytes, 1000, usize::MAX), None).await;
+            send(&both, OutgoingMessage::batch_off(&mut bytes, 1000, usize::MAX), None).await;
             let objects: Vec<Vec<u8>> = number(from + 4, 5).into_iter().map(object).collect();
             send(&both, Some(batch(&objects)), None).await;
-            send(&both, Some(Outgoing::object(Bytes::from(object(from + 9)).into())), None).await;
+            send(&both, Some(OutgoingMessage::object(Bytes::from(object(from + 9)).into())), None).await;
         }
         send(&both, None, Some(Ending::HalfClose)).await;
         let heard = Heard::all(None, &both).await;

@@ -9,7 +9,7 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::Ask;
 use tollfree_direct_stubs::probe as structs;
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::Draft;
+use tollfree_processor::typed::Builder;
 use tonic::codec::CompressionEncoding;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request};
@@ -18,7 +18,7 @@ use super::levels::ask;
 use super::place::{ARENA_LEN_MAX, InPlace, Place, in_time};
 
 #[tokio::test]
-async fn limits_of_messages_and_of_drafts_are_statuses_and_the_next_call_works() {
+async fn limits_of_messages_and_of_builders_are_statuses_and_the_next_call_works() {
     let limit = 4096;
     let server = ProbeServer::new(InPlace::new())
         .max_decoding_message_size(limit)
@@ -114,9 +114,9 @@ async fn interceptors_deadlines_and_compression_are_as_with_structs() {
             let answer = marking.unary(ask(b"", &[])).await.unwrap().into_inner();
             assert_eq!(answer.view().headers().iter().collect::<Vec<_>>(), ["yes"]);
 
-            let mut draft = Draft::<Ask>::new(Arenas::new(1 << 16, 0).take()).unwrap();
-            draft.edit().set_wait_ms(600_000).unwrap();
-            let mut slow = Request::new(draft.freeze().unwrap());
+            let mut builder = Builder::<Ask>::new(Arenas::new(1 << 16, 0).take()).unwrap();
+            builder.edit().set_wait_ms(600_000).unwrap();
+            let mut slow = Request::new(builder.freeze().unwrap());
             slow.set_timeout(Duration::from_millis(50));
             let late = ProbeClient::new(channel.clone()).unary(slow).await.unwrap_err();
             assert!(matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled), "{late}");
@@ -140,7 +140,7 @@ fn clients_that_block_take_objects() {
     let uri = format!("shm://{}", path.display());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let address = uri.clone();
-    let worker = std::thread::spawn(move || {
+    let backend_connection = std::thread::spawn(move || {
         let server = Server::builder().add_service(ProbeServer::new(InPlace::new()));
         server.serve_blocking_with_shutdown(&address, async move { drop(stopped.await) }).unwrap();
     });
@@ -169,5 +169,5 @@ fn clients_that_block_take_objects() {
     assert_eq!(found, [b"one", b"two"]);
     drop(client);
     drop(stop);
-    worker.join().unwrap();
+    backend_connection.join().unwrap();
 }

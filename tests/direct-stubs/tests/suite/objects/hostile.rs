@@ -13,9 +13,9 @@ use tollfree_direct_stubs::objects::greeter::greeter_server::{Greeter, GreeterSe
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as OlderServer;
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Message, Owned};
+use tollfree_processor::typed::{Builder, Message, Owned};
 use tollfree_transport::{
-    Attachment, Call, Closed, Config, Emission, End, Ending, Listener, Opening, Outgoing,
+    Attachment, Call, Closed, Config, End, Ending, Listener, Opening, Outgoing, OutgoingMessage,
 };
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -24,13 +24,13 @@ use super::place::{InPlace, Place, in_time};
 pub(crate) const UNARY: &str = "/tollfree.probe.v1.Probe/Unary";
 const HELLO: &str = "/tollfree.greeter.v1.Greeter/Hello";
 
-pub(crate) fn draft<M: Message>() -> Draft<M> {
-    Draft::new(Arenas::new(1 << 24, 0).take()).unwrap()
+pub(crate) fn builder<M: Message>() -> Builder<M> {
+    Builder::new(Arenas::new(1 << 24, 0).take()).unwrap()
 }
 
 /// A sound object, with a message in a message in it.
 pub(crate) fn sound() -> Vec<u8> {
-    let mut ask = draft::<Ask>();
+    let mut ask = builder::<Ask>();
     ask.edit().set_body(b"sound").unwrap();
     ask.edit().lens_mut().unwrap().extend([3]).unwrap();
     ask.edit().nest_mut().unwrap().set_name("outer").unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn sound() -> Vec<u8> {
 
 /// What is made of an object so that it is none of its type, and a word of what is said about each.
 pub(crate) fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
-    let hello = draft::<HelloRequest>().freeze().unwrap();
+    let hello = builder::<HelloRequest>().freeze().unwrap();
     let with = |at: usize, byte: u8| {
         let mut bytes = sound.to_vec();
         bytes[at] ^= byte;
@@ -50,7 +50,7 @@ pub(crate) fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     vec![
         ("nothing", Vec::new(), "bytes of header"),
         ("half a header", sound[..16].to_vec(), "bytes of header"),
-        ("protobuf's bytes", vec![0x0a; 64], "not a linear object"),
+        ("protobuf's bytes", vec![0x0a; 64], "not a flat message"),
         ("another version", with(4, 1), "version"),
         ("a flag that has no meaning yet", with(6, 1), "flags"),
         ("a fingerprint that lies", with(16, 1), "fingerprint"),
@@ -65,19 +65,19 @@ pub(crate) fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
 
 /// A call of the transport with one object; code and message that it ended with.
 pub(crate) async fn call(attachment: &Attachment, path: &str, object: Vec<u8>) -> (Code, String) {
-    let message = Outgoing::object(Bytes::from(object).into());
-    let mut emission =
-        Emission { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
+    let message = OutgoingMessage::object(Bytes::from(object).into());
+    let mut outgoing =
+        Outgoing { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
     let opening = Opening { path, deadline_ns: 0 };
     let mut opener = attachment.open();
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
     loop {
-        if !emission.is_empty() {
+        if !outgoing.is_empty() {
             // A server that refuses a message need not have read it.
-            drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
-            emission = Emission::default();
+            drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
+            outgoing = Outgoing::default();
         }
-        match poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+        match poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
             Some(End::Trailers { code, block }) => {
                 return (Code::from_i32(code.into()), String::from_utf8_lossy(&block).replace("%20", " "));
             }
@@ -93,7 +93,7 @@ struct Honest;
 #[tonic::async_trait]
 impl Probe for Honest {
     async fn unary(&self, request: Request<Owned<Ask>>) -> Result<Response<Owned<Answer>>, Status> {
-        let mut answer = draft::<Answer>();
+        let mut answer = builder::<Answer>();
         // All of it is read, as deep as it goes.
         let seen = format!("{:?}", request.get_ref().object().root());
         answer.edit().set_seen_len(seen.len() as u64).unwrap();
@@ -107,14 +107,14 @@ impl Probe for Honest {
         while asks.message().await?.is_some() {
             count += 1;
         }
-        let mut answer = draft::<Answer>();
+        let mut answer = builder::<Answer>();
         answer.edit().set_seen_count(count).unwrap();
         Ok(Response::new(answer.freeze().unwrap()))
     }
 }
 
 async fn call_honestly(channel: &Channel) {
-    let mut ask = draft::<Ask>();
+    let mut ask = builder::<Ask>();
     ask.edit().set_body(b"honest").unwrap();
     let answer = ProbeClient::new(channel.clone()).unary(ask.freeze().unwrap()).await.unwrap();
     assert_eq!(answer.into_inner().view().body(), b"honest");
@@ -133,7 +133,7 @@ async fn a_client_that_sends_broken_objects_ends_its_own_calls() {
         for (what, object, word) in lies(&sound()) {
             let (code, text) = call(&attachment, UNARY, object).await;
             assert!(code == Code::Internal && text.contains(word), "{what}: {code:?}: {text}");
-            assert!(text.contains("linear object"), "{what}: {text}");
+            assert!(text.contains("flat message"), "{what}: {text}");
         }
         assert!(attachment.is_open());
         assert_eq!(call(&attachment, UNARY, sound()).await.0, Code::Ok);
@@ -157,7 +157,7 @@ async fn any_word_of_an_object_may_lead_anywhere_also_back_to_itself() {
                 object[at..end].copy_from_slice(&word.to_le_bytes()[..end - at]);
                 match call(&attachment, UNARY, object).await {
                     (Code::Ok, _) => taken += 1,
-                    (Code::Internal, text) if text.contains("linear object") => refused += 1,
+                    (Code::Internal, text) if text.contains("flat message") => refused += 1,
                     other => panic!("{word:#x} at {at}: {other:?}"),
                 }
             }
@@ -196,13 +196,13 @@ impl tollfree_stubs::greeter::greeter_server::Greeter for Polite {
 #[tonic::async_trait]
 impl Greeter for Polite {
     async fn hello(&self, _: Request<Owned<HelloRequest>>) -> Result<Response<Owned<HelloReply>>, Status> {
-        Ok(Response::new(draft::<HelloReply>().freeze().unwrap()))
+        Ok(Response::new(builder::<HelloReply>().freeze().unwrap()))
     }
 }
 
 #[tokio::test]
 async fn an_object_where_none_was_asked_for_is_internal() {
-    let mut hello = draft::<HelloRequest>();
+    let mut hello = builder::<HelloRequest>();
     hello.edit().set_name("Ada").unwrap();
     let hello = hello.freeze().unwrap().object().bytes().to_vec();
     let level1 =
@@ -248,18 +248,18 @@ pub(crate) async fn lying_server(mut listener: Listener, fingerprint: u64, objec
             attachment.take_objects(method, fingerprint);
         }
         let Some(object) = next.next() else { return };
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
-            message: Some(Outgoing::object(Bytes::from(object).into())),
+            message: Some(OutgoingMessage::object(Bytes::from(object).into())),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
     }
 }
 
 #[tokio::test]
 async fn a_server_that_answers_with_broken_objects_ends_the_calls_made_to_it() {
-    let mut answer = draft::<Answer>();
+    let mut answer = builder::<Answer>();
     answer.edit().set_body(b"sound").unwrap();
     let answer = answer.freeze().unwrap().object().bytes().to_vec();
     let fingerprint = Owned::<Ask>::fingerprint().rotate_left(32) ^ Owned::<Answer>::fingerprint();
@@ -274,11 +274,11 @@ async fn a_server_that_answers_with_broken_objects_ends_the_calls_made_to_it() {
             let channel = Channel::connect(&*uri).await.unwrap();
             let mut client = ProbeClient::new(channel.clone());
             for (what, _, word) in &all {
-                let refused = client.unary(draft::<Ask>().freeze().unwrap()).await.unwrap_err();
-                let is_told = refused.message().contains(word) && refused.message().contains("linear object");
+                let refused = client.unary(builder::<Ask>().freeze().unwrap()).await.unwrap_err();
+                let is_told = refused.message().contains(word) && refused.message().contains("flat message");
                 assert!(refused.code() == Code::Internal && is_told, "{what}: {refused}");
             }
-            let sound = client.unary(draft::<Ask>().freeze().unwrap()).await.unwrap().into_inner();
+            let sound = client.unary(builder::<Ask>().freeze().unwrap()).await.unwrap().into_inner();
             assert_eq!(sound.view().body(), b"sound");
             let counts = channel.payloads().counts();
             let knew = all.len() as u64;
@@ -300,7 +300,7 @@ async fn an_answer_that_is_an_object_is_internal_to_clients_of_structs() {
         let directory = tempfile::tempdir().unwrap();
         let uri = format!("shm://{}", directory.path().join("s").display());
         let listener = Listener::bind(&uri.parse().unwrap(), Config::default()).unwrap();
-        let hello = draft::<HelloReply>().freeze().unwrap().object().bytes().to_vec();
+        let hello = builder::<HelloReply>().freeze().unwrap().object().bytes().to_vec();
         let mut long = hello.clone();
         long.resize(100_000, 0);
         let objects = [&hello, &hello, &long, &long].map(Clone::clone).to_vec();
@@ -313,7 +313,7 @@ async fn an_answer_that_is_an_object_is_internal_to_clients_of_structs() {
             assert_eq!(refused.code(), Code::Internal, "{refused}");
             let refused = level2.hello(structs::HelloRequest::default()).await.unwrap_err();
             assert!(
-                refused.code() == Code::Internal && refused.message().contains("linear object"),
+                refused.code() == Code::Internal && refused.message().contains("flat message"),
                 "{refused}"
             );
         }

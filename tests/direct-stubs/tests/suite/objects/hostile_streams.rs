@@ -10,9 +10,9 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::typed::{Builder, Owned};
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Config, Emission, End, Listener, OBJECT_PREFIX, Opening, Outgoing, Stream};
+use tollfree_transport::{Config, End, Listener, OBJECT_PREFIX, Opening, Outgoing, OutgoingMessage, Stream};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::hostile::{attach, call, lies, lying_server};
@@ -37,7 +37,7 @@ async fn a_client_that_streams_broken_objects_ends_its_own_calls() {
             for (what, object, word) in lies(&sound()) {
                 let (code, text) = call(&attachment, path, object).await;
                 assert!(code == Code::Internal && text.contains(word), "{path}, {what}: {code:?}: {text}");
-                assert!(text.contains("linear object"), "{path}, {what}: {text}");
+                assert!(text.contains("flat message"), "{path}, {what}: {text}");
             }
             // It is not gathered to find that out.
             let (code, text) = call(&attachment, path, vec![0; 5 << 20]).await;
@@ -53,15 +53,16 @@ async fn a_client_that_streams_broken_objects_ends_its_own_calls() {
 /// Sends one more message of a call, as an object or not.
 async fn send(stream: &Stream, bytes: Vec<u8>, is_object: bool) {
     let bytes = Bytes::from(bytes);
-    let message = if is_object { Outgoing::object(bytes.into()) } else { Outgoing::new(bytes, false) };
-    let mut emission = Emission { message: Some(message), ..Emission::default() };
-    poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.unwrap();
+    let message =
+        if is_object { OutgoingMessage::object(bytes.into()) } else { OutgoingMessage::new(bytes, false) };
+    let mut outgoing = Outgoing { message: Some(message), ..Outgoing::default() };
+    poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.unwrap();
 }
 
 /// What comes next of an answer: the first byte of a message's prefix, or the call's code.
 async fn next(stream: &Stream) -> Result<u8, Code> {
     loop {
-        let part = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part();
+        let part = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part();
         if let Some(chunk) = part.chunk.filter(|chunk| chunk.first) {
             return Ok(chunk.bytes[0]);
         }
@@ -79,9 +80,9 @@ async fn objects_and_bytes_may_follow_each_other_until_an_object_is_broken() {
     in_time(async {
         let attachment = attach(&place).await;
         let mut opener = attachment.open();
-        let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+        let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
         let opening = Opening { path: BOTH, deadline_ns: 0 };
-        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
         send(&stream, Vec::new(), false).await;
         assert_eq!(next(&stream).await, Ok(0), "nothing says that the client takes objects");
         send(&stream, sound(), true).await;
@@ -168,7 +169,7 @@ async fn an_object_in_a_stream_of_structs_is_internal() {
 
 #[tokio::test]
 async fn a_server_that_streams_broken_objects_ends_the_calls_made_to_it() {
-    let mut answer = Draft::<Answer>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+    let mut answer = Builder::<Answer>::new(Arenas::new(1 << 24, 0).take()).unwrap();
     answer.edit().set_body(b"sound").unwrap();
     let answer = answer.freeze().unwrap().object().bytes().to_vec();
     let fingerprint = Owned::<Ask>::fingerprint().rotate_left(32) ^ Owned::<Answer>::fingerprint();
@@ -185,7 +186,7 @@ async fn a_server_that_streams_broken_objects_ends_the_calls_made_to_it() {
         let mut client = ProbeClient::new(channel.clone());
         let is_told = |status: &Status, what: &str, word: &str| {
             assert!(status.code() == Code::Internal && status.message().contains(word), "{what}: {status}");
-            assert!(status.message().contains("linear object"), "{what}: {status}");
+            assert!(status.message().contains("flat message"), "{what}: {status}");
         };
         for (what, _, word) in &all {
             let mut answers = client.down(ask(b"", &[])).await.unwrap().into_inner();

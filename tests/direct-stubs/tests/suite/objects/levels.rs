@@ -9,7 +9,7 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as ObjectsS
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::{greeter, later, probe, sensors};
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::typed::{Builder, Owned};
 use tollfree_stubs::probe as level1;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -21,10 +21,10 @@ pub(crate) const LENS: [usize; 5] = [0, 1, 300, 9_000, 200_000];
 
 /// An object with this body and these lengths.
 pub(crate) fn ask(body: &[u8], lens: &[u32]) -> Owned<Ask> {
-    let mut draft = Draft::<Ask>::new(Arenas::new(1 << 24, 0).take()).unwrap();
-    draft.edit().set_body(body).unwrap();
-    draft.edit().lens_mut().unwrap().extend(lens.iter().copied()).unwrap();
-    draft.freeze().unwrap()
+    let mut builder = Builder::<Ask>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+    builder.edit().set_body(body).unwrap();
+    builder.edit().lens_mut().unwrap().extend(lens.iter().copied()).unwrap();
+    builder.freeze().unwrap()
 }
 
 /// All kinds of calls by a client of prost's structs, from the module of its stubs.
@@ -131,7 +131,7 @@ impl tollfree_stubs::greeter::greeter_server::Greeter for Polite {
 pub(crate) async fn by_later_schema(channel: Channel) {
     let mut client = later::probe::probe_client::ProbeClient::new(channel);
     for len in LENS {
-        let mut ask = Draft::<LaterAsk>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+        let mut ask = Builder::<LaterAsk>::new(Arenas::new(1 << 24, 0).take()).unwrap();
         ask.edit().set_body(&vec![3; len]).unwrap();
         ask.edit().set_added("later").unwrap();
         let answer = client.unary(ask.freeze().unwrap()).await.unwrap().into_inner();

@@ -7,8 +7,8 @@ use tokio_stream::{Stream, StreamExt};
 use tollfree::{Channel, Server};
 use tollfree_direct_stubs::objects::probe::probe_server::Probe;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask, AskView};
-use tollfree_processor::typed::{Draft, Owned};
-use tollfree_processor::{Arenas, DraftError};
+use tollfree_processor::typed::{Builder, Owned};
+use tollfree_processor::{Arenas, BuildError};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Limit of the arenas that answers are built in, in bytes.
@@ -32,7 +32,7 @@ impl InPlace {
 
     /// An answer with this body.
     fn with(&self, body: &[u8]) -> Result<Owned<Answer>, Status> {
-        built(&self.arenas, |draft| draft.edit().set_body(body))
+        built(&self.arenas, |builder| builder.edit().set_body(body))
     }
 
     /// What is asked for: a fault, a body of the first length, or the body that came.
@@ -41,8 +41,8 @@ impl InPlace {
             return Err(Status::new(Code::from_i32(fault.code()), fault.message()));
         }
         let long = ask.lens().get(0).map(|len| vec![7; len as usize]);
-        built(&self.arenas, |draft| {
-            let mut root = draft.edit();
+        built(&self.arenas, |builder| {
+            let mut root = builder.edit();
             root.set_body(long.as_deref().unwrap_or(ask.body()))?;
             root.set_seen_len(ask.body().len() as u64)?;
             root.headers_mut()?.extend(marks.iter().copied())
@@ -52,12 +52,12 @@ impl InPlace {
 
 fn built(
     arenas: &Arenas,
-    fill: impl FnOnce(&mut Draft<Answer>) -> Result<(), DraftError>,
+    fill: impl FnOnce(&mut Builder<Answer>) -> Result<(), BuildError>,
 ) -> Result<Owned<Answer>, Status> {
-    let full = |error: DraftError| Status::resource_exhausted(error.to_string());
-    let mut draft = Draft::new(arenas.take()).map_err(full)?;
-    fill(&mut draft).map_err(full)?;
-    draft.freeze().map_err(full)
+    let full = |error: BuildError| Status::resource_exhausted(error.to_string());
+    let mut builder = Builder::new(arenas.take()).map_err(full)?;
+    fill(&mut builder).map_err(full)?;
+    builder.freeze().map_err(full)
 }
 
 pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<Owned<Answer>, Status>> + Send>>;
@@ -88,9 +88,9 @@ impl Probe for InPlace {
             count += 1;
             len += ask.view().body().len() as u64;
         }
-        let answer = built(&self.arenas, |draft| {
-            draft.edit().set_seen_count(count)?;
-            draft.edit().set_seen_len(len)
+        let answer = built(&self.arenas, |builder| {
+            builder.edit().set_seen_count(count)?;
+            builder.edit().set_seen_len(len)
         })?;
         Ok(Response::new(answer))
     }

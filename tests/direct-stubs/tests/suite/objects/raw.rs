@@ -1,10 +1,10 @@
-//! One end of a call by the transport alone: it may say anything, also objects that are none. Tests of shepherds have it too.
+//! One end of a call by the transport alone: it may say anything, also objects that are none. Tests of gateways have it too.
 
 use std::future::poll_fn;
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, End, Ending, OBJECT_PREFIX, Opening, Outgoing, Stream,
+    Attachment, End, Ending, Incoming, OBJECT_PREFIX, Opening, Outgoing, OutgoingMessage, Stream,
 };
 use tonic::Code;
 
@@ -15,21 +15,21 @@ pub(crate) fn framed(flag: u8, messages: &[Vec<u8>]) -> Bytes {
 }
 
 /// A batch of these objects.
-pub(crate) fn batch(objects: &[Vec<u8>]) -> Outgoing {
-    Outgoing::objects(framed(OBJECT_PREFIX, objects)).expect("they are whole")
+pub(crate) fn batch(objects: &[Vec<u8>]) -> OutgoingMessage {
+    OutgoingMessage::objects(framed(OBJECT_PREFIX, objects)).expect("they are whole")
 }
 
 /// A call of which nothing is said yet.
 pub(crate) async fn open(attachment: &Attachment, path: &str, deadline_ns: u64) -> Stream {
-    let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
     let mut opener = attachment.open();
-    poll_fn(|cx| opener.poll_open(cx, Opening { path, deadline_ns }, &mut emission)).await.unwrap()
+    poll_fn(|cx| opener.poll_open(cx, Opening { path, deadline_ns }, &mut outgoing)).await.unwrap()
 }
 
-pub(crate) async fn send(stream: &Stream, message: Option<Outgoing>, ending: Option<Ending>) {
-    let mut emission = Emission { message, ending, ..Emission::default() };
+pub(crate) async fn send(stream: &Stream, message: Option<OutgoingMessage>, ending: Option<Ending>) {
+    let mut outgoing = Outgoing { message, ending, ..Outgoing::default() };
     // A peer that has ended the call need not have read it.
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
+    drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
 }
 
 /// What has come of one side of a call.
@@ -43,19 +43,19 @@ pub(crate) struct Heard {
 
 impl Heard {
     /// Up to the end; `first` has been read. None of the messages takes more than a record.
-    pub(crate) async fn all(first: Option<Arrival>, stream: &Stream) -> Heard {
+    pub(crate) async fn all(first: Option<Incoming>, stream: &Stream) -> Heard {
         let mut heard = Heard::default();
         if let Some(first) = first {
             heard.hear(first);
         }
         while heard.end.is_none() {
-            heard.hear(poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap());
+            heard.hear(poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap());
         }
         heard
     }
 
-    pub(crate) fn hear(&mut self, arrival: Arrival) {
-        let part = arrival.into_part();
+    pub(crate) fn hear(&mut self, incoming: Incoming) {
+        let part = incoming.into_part();
         self.end = part.end;
         let Some(chunk) = part.chunk else { return };
         self.record_count += 1;

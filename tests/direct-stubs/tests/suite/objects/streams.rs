@@ -13,7 +13,7 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::{Probe, ProbeServer};
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::typed::{Builder, Owned};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -121,7 +121,7 @@ async fn streams_of_another_schema_or_compressed_carry_bytes() {
         }
         assert_eq!(travelled(here.counts()), [0; 2]);
         let mut later = LaterClient::new(place.shm.clone());
-        let mut ask = Draft::<LaterAsk>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+        let mut ask = Builder::<LaterAsk>::new(Arenas::new(1 << 24, 0).take()).unwrap();
         ask.edit().set_added("later").unwrap();
         let ask = ask.freeze().unwrap();
         for _ in 0..2 {

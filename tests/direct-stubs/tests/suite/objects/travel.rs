@@ -10,15 +10,15 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::Ask;
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Message, Owned};
+use tollfree_processor::typed::{Builder, Message, Owned};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::levels::{LENS, ask, by_later_schema, by_level1, by_level2, by_level3, by_other_schema};
 use super::place::{InPlace, Place, in_time};
 
-fn draft<M: Message>() -> Draft<M> {
-    Draft::new(Arenas::new(1 << 24, 0).take()).unwrap()
+fn builder<M: Message>() -> Builder<M> {
+    Builder::new(Arenas::new(1 << 24, 0).take()).unwrap()
 }
 
 /// Objects sent and received, as counted.
@@ -86,20 +86,20 @@ async fn calls_that_wait_are_intercepted_or_fail_have_objects_like_others() {
             Ok(request)
         });
         for nth in 0..3_u64 {
-            let mut slow = draft::<Ask>();
+            let mut slow = builder::<Ask>();
             slow.edit().set_wait_ms(5).unwrap();
             slow.edit().set_body(b"slow").unwrap();
             let answer = client.unary(slow.freeze().unwrap()).await.unwrap().into_inner();
             assert_eq!(answer.view().headers().get(0), Some("there"));
             assert_eq!(travelled(here.counts()), [nth; 2]);
         }
-        let mut failing = draft::<Ask>();
+        let mut failing = builder::<Ask>();
         failing.edit().fault_mut().unwrap().set_code(Code::DataLoss as i32).unwrap();
         failing.edit().fault_mut().unwrap().set_message("as asked").unwrap();
         let refused = client.unary(failing.freeze().unwrap()).await.unwrap_err();
         assert_eq!((refused.code(), refused.message()), (Code::DataLoss, "as asked"));
         assert_eq!(travelled(here.counts()), [3, 2]);
-        let mut late = draft::<Ask>();
+        let mut late = builder::<Ask>();
         late.edit().set_wait_ms(60_000).unwrap();
         let mut late = Request::new(late.freeze().unwrap());
         late.set_timeout(std::time::Duration::from_millis(20));
@@ -157,14 +157,14 @@ impl Greeter for Polite {
         &self,
         request: Request<Owned<HelloRequest>>,
     ) -> Result<Response<Owned<HelloReply>>, Status> {
-        let mut reply = draft::<HelloReply>();
+        let mut reply = builder::<HelloReply>();
         reply.edit().set_text(request.get_ref().view().name()).unwrap();
         Ok(Response::new(reply.freeze().unwrap()))
     }
 }
 
 async fn greet(client: &mut GreeterClient<Channel>) {
-    let mut request = draft::<HelloRequest>();
+    let mut request = builder::<HelloRequest>();
     request.edit().set_name("Ada").unwrap();
     let reply = client.hello(request.freeze().unwrap()).await.unwrap().into_inner();
     assert_eq!(reply.view().text(), "Ada");
@@ -176,7 +176,7 @@ struct Later;
 #[tonic::async_trait]
 impl later_server::Probe for Later {
     async fn unary(&self, request: Request<Owned<LaterAsk>>) -> Result<Response<Owned<LaterAnswer>>, Status> {
-        let mut answer = draft::<LaterAnswer>();
+        let mut answer = builder::<LaterAnswer>();
         answer.edit().set_body(request.get_ref().view().body()).unwrap();
         Ok(Response::new(answer.freeze().unwrap()))
     }
@@ -190,7 +190,7 @@ impl later_server::Probe for Later {
         while asks.message().await?.is_some() {
             count += 1;
         }
-        let mut answer = draft::<LaterAnswer>();
+        let mut answer = builder::<LaterAnswer>();
         answer.edit().set_seen_count(count).unwrap();
         Ok(Response::new(answer.freeze().unwrap()))
     }
@@ -243,7 +243,7 @@ async fn a_server_of_a_later_schema_gets_bytes_from_older_clients() {
         assert_eq!(other_schemas(&place.shm), [UNARY]);
         let mut client =
             tollfree_direct_stubs::later::probe::probe_client::ProbeClient::new(place.shm.clone());
-        let mut ask = draft::<LaterAsk>();
+        let mut ask = builder::<LaterAsk>();
         ask.edit().set_body(b"later").unwrap();
         let answer = client.unary(ask.freeze().unwrap()).await.unwrap().into_inner();
         assert_eq!(answer.view().body(), b"later");

@@ -1,4 +1,4 @@
-//! Shepherds whose objects are read as they come, and those whose objects are verified first.
+//! Gateways whose objects are read as they come, and those whose objects are verified first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use tollfree_testkit::{Door, Frame};
 use tollfree_transport::{Attachment, Config, Listener};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::hostile::{UNARY, attach, call, draft, lies, sound};
+use super::hostile::{UNARY, attach, builder, call, lies, sound};
 use super::place::{Place, in_time};
 
 const UP: &str = "/tollfree.probe.v1.Probe/Up";
 
-/// The user that these tests run as, and shepherds with them.
+/// The user that these tests run as, and gateways with them.
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -38,7 +38,7 @@ struct Brief;
 #[tonic::async_trait]
 impl Probe for Brief {
     async fn unary(&self, request: Request<Owned<Ask>>) -> Result<Response<Owned<Answer>>, Status> {
-        let mut answer = draft::<Answer>();
+        let mut answer = builder::<Answer>();
         answer.edit().set_body(request.get_ref().view().body()).unwrap();
         Ok(Response::new(answer.freeze().unwrap()))
     }
@@ -50,16 +50,16 @@ impl Probe for Brief {
 }
 
 fn with_body(len: usize) -> Vec<u8> {
-    let mut ask = draft::<Ask>();
+    let mut ask = builder::<Ask>();
     ask.edit().set_body(&vec![7; len]).unwrap();
     ask.freeze().unwrap().object().bytes().to_vec()
 }
 
-/// A server that has attached to a shepherd of this process, in which the shepherd does as it likes.
+/// A server that has attached to a gateway of this process, in which the gateway does as it likes.
 async fn attached(server: Server) -> (Attachment, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let uri = format!("shm://{}", directory.path().join("shepherd").display());
-    let config = Config { is_shepherd: true, ..Config::default() };
+    let uri = format!("shm://{}", directory.path().join("gateway").display());
+    let config = Config { is_gateway: true, ..Config::default() };
     let mut listener = Listener::bind(&uri.parse().unwrap(), config).unwrap();
     // It ends with the test's runtime.
     tokio::spawn_for_test(async move { drop(server.attach(uri).await) });
@@ -76,32 +76,32 @@ fn ways() -> [(&'static str, Vec<u8>); 3] {
 }
 
 #[tokio::test]
-async fn a_shepherd_of_a_trusted_user_is_believed_and_no_other() {
+async fn a_gateway_of_a_trusted_user_is_believed_and_no_other() {
     in_time(async {
         let default = server();
-        let listed = server().trusted_shepherds(PeerPolicy::Users(vec![user() + 1, user()]));
-        let nobody = server().trusted_shepherds(PeerPolicy::Users(Vec::new()));
-        let another = server().trusted_shepherds(PeerPolicy::Users(vec![user() + 1]));
+        let listed = server().trusted_gateways(PeerPolicy::Users(vec![user() + 1, user()]));
+        let nobody = server().trusted_gateways(PeerPolicy::Users(Vec::new()));
+        let another = server().trusted_gateways(PeerPolicy::Users(vec![user() + 1]));
         for (what, server, is_trusted) in [
             ("its own user's", default, true),
             ("a user's that is listed", listed, true),
             ("nobody's", nobody, false),
             ("another user's", another, false),
         ] {
-            let (shepherd, _directory) = attached(server).await;
+            let (gateway, _directory) = attached(server).await;
             for (path, object) in ways() {
                 let len = object.len();
-                assert_eq!(call(&shepherd, path, object.clone()).await.0, Code::Ok, "{what}: {path}, {len}");
-                let (code, text) = call(&shepherd, path, odd(&object)).await;
+                assert_eq!(call(&gateway, path, object.clone()).await.0, Code::Ok, "{what}: {path}, {len}");
+                let (code, text) = call(&gateway, path, odd(&object)).await;
                 match is_trusted {
                     true => assert_eq!(code, Code::Ok, "{what}: {path}, {len}: {text}"),
                     false => assert!(
-                        code == Code::Internal && text.contains("linear object that is refused"),
+                        code == Code::Internal && text.contains("flat message that is refused"),
                         "{what}: {path}, {len}: {code:?}: {text}"
                     ),
                 }
             }
-            assert!(shepherd.is_open());
+            assert!(gateway.is_open());
         }
     })
     .await;
@@ -110,25 +110,25 @@ async fn a_shepherd_of_a_trusted_user_is_believed_and_no_other() {
 #[tokio::test]
 async fn an_object_of_another_type_is_refused_whoever_sends_it() {
     in_time(async {
-        let (shepherd, _directory) = attached(server()).await;
+        let (gateway, _directory) = attached(server()).await;
         for (what, object, word) in lies(&sound()) {
-            let (code, text) = call(&shepherd, UNARY, object).await;
+            let (code, text) = call(&gateway, UNARY, object).await;
             assert!(code == Code::Internal && text.contains(word), "{what}: {code:?}: {text}");
         }
-        assert_eq!(call(&shepherd, UNARY, sound()).await.0, Code::Ok);
+        assert_eq!(call(&gateway, UNARY, sound()).await.0, Code::Ok);
     })
     .await;
 }
 
 #[tokio::test]
-async fn clients_that_are_no_shepherd_are_never_trusted() {
-    let place = Place::new(server().trusted_shepherds(PeerPolicy::Anyone)).await;
+async fn clients_that_are_no_gateway_are_never_trusted() {
+    let place = Place::new(server().trusted_gateways(PeerPolicy::Anyone)).await;
     in_time(async {
         let client = attach(&place).await;
         for (path, object) in ways() {
             assert_eq!(call(&client, path, object.clone()).await.0, Code::Ok);
             let (code, text) = call(&client, path, odd(&object)).await;
-            assert!(code == Code::Internal && text.contains("linear object that is refused"), "{text}");
+            assert!(code == Code::Internal && text.contains("flat message that is refused"), "{text}");
         }
     })
     .await;
@@ -149,7 +149,7 @@ impl Probe for Twice {
         tokio::time::sleep(Duration::from_micros(100)).await;
         self.read.fetch_add(1, Ordering::Relaxed);
         self.changed.fetch_add(usize::from(read() != first), Ordering::Relaxed);
-        Ok(Response::new(draft::<Answer>().freeze().unwrap()))
+        Ok(Response::new(builder::<Answer>().freeze().unwrap()))
     }
 
     async fn up(&self, _: Request<Streaming<Owned<Ask>>>) -> Result<Response<Owned<Answer>>, Status> {
@@ -180,14 +180,14 @@ fn rewrite(listener: &std::os::unix::net::UnixListener, object: &[u8], seed: u64
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_a_shepherd_rewrites_while_it_is_read_stays_what_was_verified() {
+async fn an_object_that_a_gateway_rewrites_while_it_is_read_stays_what_was_verified() {
     let (read, changed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let service = Twice { read: read.clone(), changed: changed.clone() };
     let nobody = PeerPolicy::Users(Vec::new());
-    let server = Server::builder().trusted_shepherds(nobody).add_service(ProbeServer::new(service));
+    let server = Server::builder().trusted_gateways(nobody).add_service(ProbeServer::new(service));
     let payloads = server.payloads();
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("shepherd");
+    let path = directory.path().join("gateway");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     tokio::spawn_for_test(async move { drop(server.attach(format!("shm://{}", path.display())).await) });
     in_time(async {

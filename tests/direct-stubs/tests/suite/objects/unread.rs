@@ -8,7 +8,7 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::Ask;
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::typed::{Builder, Owned};
 use tonic::{Code, Request};
 
 use super::place::{InPlace, Place, in_time};
@@ -19,10 +19,10 @@ const LONG: u32 = 700_000;
 const CALL_COUNT: usize = 16;
 
 fn ask(wait_ms: u32) -> Owned<Ask> {
-    let mut draft = Draft::<Ask>::new(Arenas::new(1 << 16, 0).take()).unwrap();
-    draft.edit().set_wait_ms(wait_ms).unwrap();
-    draft.edit().lens_mut().unwrap().extend([LONG]).unwrap();
-    draft.freeze().unwrap()
+    let mut builder = Builder::<Ask>::new(Arenas::new(1 << 16, 0).take()).unwrap();
+    builder.edit().set_wait_ms(wait_ms).unwrap();
+    builder.edit().lens_mut().unwrap().extend([LONG]).unwrap();
+    builder.freeze().unwrap()
 }
 
 async fn is_answered(mut client: ProbeClient<Channel>) {

@@ -4,7 +4,9 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use tollfree::pool::{Address, Capacity, Coordinator, Pool};
-use tollfree_transport::{Attachment, Config, Emission, End, Ending, Keep, Listener, Opening, Outgoing};
+use tollfree_transport::{
+    Attachment, Config, End, Ending, Keep, Listener, Opening, Outgoing, OutgoingMessage,
+};
 
 use super::freight::{direct, tonic_made};
 use super::lab::{Lab, config, in_time, server, until};
@@ -53,8 +55,8 @@ async fn calls_of_all_kinds_get_the_bytes_of_refs_that_cant_be_mapped() {
     .await;
 }
 
-/// Two ends of a session, of which the client has opened a call with a rope that stands for these parts.
-async fn with_rope(
+/// Two ends of a session, of which the client has opened a call with a segmented message that stands for these parts.
+async fn with_segmented(
     lab: &Lab,
     keep: Keep,
 ) -> (Attachment, Attachment, tollfree_transport::Stream, tollfree_transport::Call) {
@@ -64,14 +66,14 @@ async fn with_rope(
     let connect = Attachment::connect(&address, &config);
     let (client, server) = tokio::join!(connect, listener.accept());
     let (client, server) = (client.unwrap(), server.unwrap());
-    let mut emission = Emission {
+    let mut outgoing = Outgoing {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::rope(Bytes::from_static(b"parts"), false, keep)),
+        message: Some(OutgoingMessage::segmented(Bytes::from_static(b"parts"), false, keep)),
         ending: Some(Ending::HalfClose),
     };
     let mut opener = client.open();
     let opening = Opening { path: PATH, deadline_ns: 0 };
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await.unwrap();
     drop(opener);
     let mut place = None;
     poll_fn(|cx| server.poll_accept(cx, &mut place)).await.unwrap();
@@ -81,8 +83,8 @@ async fn with_rope(
 
 fn claim(call: &mut tollfree_transport::Call) -> tollfree_transport::Claim {
     let chunk =
-        call.first.take().and_then(|arrival| arrival.into_part().chunk).expect("the request has come");
-    chunk.rope.expect("it is one")
+        call.first.take().and_then(|incoming| incoming.into_part().chunk).expect("the request has come");
+    chunk.segmented.expect("it is one")
 }
 
 #[tokio::test]
@@ -91,35 +93,36 @@ async fn bytes_are_given_once_whole_and_to_nobody_who_asks_for_others() {
         let lab = Lab::new();
         let bytes = Bytes::from(vec![3; 300_000]);
         // As many as there are.
-        let (client, _server, stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let (client, _server, stream, mut call) = with_segmented(&lab, Keep::new(bytes.clone())).await;
         let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         let got = poll_fn(|cx| wanted.poll_bytes(cx)).await.unwrap();
         assert!(got.as_ref() == Some(&bytes));
         assert_eq!(
-            (client.ropes_in_flight(), client.gives_inline()),
+            (client.segmented_messages_in_flight(), client.gives_inline()),
             (1, true),
             "it is kept until it is taken"
         );
         drop(wanted);
-        until("it is let go of", || client.look_for_taken() || client.ropes_in_flight() == 0).await;
+        until("it is let go of", || client.look_for_taken() || client.segmented_messages_in_flight() == 0)
+            .await;
         drop((stream, call));
         // Others than there are, or of a giver that has none.
         for (len, parts) in [(299_999, bytes.clone()), (300_001, bytes.clone()), (1, Bytes::new())] {
-            let (client, _server, _stream, mut call) = with_rope(&lab, Keep::new(parts)).await;
+            let (client, _server, _stream, mut call) = with_segmented(&lab, Keep::new(parts)).await;
             let wanted = claim(&mut call);
             wanted.want_bytes(len);
             assert_eq!(poll_fn(|cx| wanted.poll_bytes(cx)).await.unwrap(), None, "{len} bytes");
             assert!(client.is_open());
         }
         // Twice.
-        let (client, _server, _stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let (client, _server, _stream, mut call) = with_segmented(&lab, Keep::new(bytes.clone())).await;
         let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         wanted.want_bytes(300_000);
         until("who asks twice is hung up on", || !client.is_open()).await;
         // Of a giver that goes in the middle.
-        let (client, _server, stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let (client, _server, stream, mut call) = with_segmented(&lab, Keep::new(bytes.clone())).await;
         let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         drop((client, stream));
@@ -135,19 +138,20 @@ async fn who_loses_interest_in_the_middle_leaves_a_session_that_works() {
     in_time(async {
         let lab = Lab::new();
         let bytes = Bytes::from(vec![3; 4_000_000]);
-        let (client, server, stream, mut call) = with_rope(&lab, Keep::new(bytes)).await;
+        let (client, server, stream, mut call) = with_segmented(&lab, Keep::new(bytes)).await;
         let wanted = claim(&mut call);
         wanted.want_bytes(4_000_000);
         drop(wanted);
-        until("it is let go of", || client.look_for_taken() || client.ropes_in_flight() == 0).await;
-        let mut emission = Emission {
+        until("it is let go of", || client.look_for_taken() || client.segmented_messages_in_flight() == 0)
+            .await;
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
             message: None,
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await.unwrap();
         loop {
-            if let Some(end) = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+            if let Some(end) = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
                 assert!(matches!(end, End::Trailers { code: 0, .. }), "{end:?}");
                 break;
             }

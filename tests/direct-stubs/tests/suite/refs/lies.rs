@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tollfree::pool::{Pool, REF_LEN};
 use tollfree_direct_stubs::freight::Cargo;
 use tollfree_transport::{
-    Address, Attachment, Call, Claim, Closed, Config, Emission, EmitError, End, Ending, Keep, Listener,
-    Opening, Outgoing,
+    Address, Attachment, Call, Claim, Closed, Config, End, Ending, Keep, Listener, Opening, Outgoing,
+    OutgoingMessage, SendError,
 };
 use tonic::{Code, Status};
 
@@ -20,11 +20,11 @@ pub(crate) const UNARY: &str = "/tollfree.freight.v1.Freight/Unary";
 fn cargo_with(len: u64, bytes: &[u8; REF_LEN]) -> Vec<u8> {
     let mut field = vec![0x0a];
     prost::encoding::encode_varint(len, &mut field);
-    rope(field.len() as u64 + len, 1, &field, &[(field.len() as u32, *bytes)])
+    segmented(field.len() as u64 + len, 1, &field, &[(field.len() as u32, *bytes)])
 }
 
-/// A rope, be it as false as it likes.
-pub(crate) fn rope(len: u64, count: u32, inline: &[u8], refs: &[(u32, [u8; REF_LEN])]) -> Vec<u8> {
+/// A segmented message, be it as false as it likes.
+pub(crate) fn segmented(len: u64, count: u32, inline: &[u8], refs: &[(u32, [u8; REF_LEN])]) -> Vec<u8> {
     let mut bytes = (len as u32).to_le_bytes().to_vec();
     bytes.extend_from_slice(&count.to_le_bytes());
     bytes.extend_from_slice(inline);
@@ -88,16 +88,16 @@ pub(crate) async fn lies_about_refs(lab: &Lab, liar: &Pool) -> Vec<(&'static str
         ("a member that is gone", Code::Unavailable, one(&dead)),
         ("an extent that never was", Code::Unavailable, one(&with(22, 1))),
         ("no bytes at all", Code::Internal, Vec::new()),
-        ("no refs", Code::Internal, rope(3, 0, b"abc", &[])),
-        ("fewer refs than stated", Code::Internal, rope(50_000, 2, b"", &[(0, genuine)])),
-        ("more refs than can be", Code::Internal, rope(50_000, 1_000_000, b"", &[(0, genuine)])),
-        ("shorter than stated", Code::Internal, rope(50_001, 1, b"", &[(0, genuine)])),
-        ("longer than stated", Code::Internal, rope(49_999, 1, b"", &[(0, genuine)])),
-        ("places beyond the end", Code::Internal, rope(50_000, 1, b"", &[(1, genuine)])),
+        ("no refs", Code::Internal, segmented(3, 0, b"abc", &[])),
+        ("fewer refs than stated", Code::Internal, segmented(50_000, 2, b"", &[(0, genuine)])),
+        ("more refs than can be", Code::Internal, segmented(50_000, 1_000_000, b"", &[(0, genuine)])),
+        ("shorter than stated", Code::Internal, segmented(50_001, 1, b"", &[(0, genuine)])),
+        ("longer than stated", Code::Internal, segmented(49_999, 1, b"", &[(0, genuine)])),
+        ("places beyond the end", Code::Internal, segmented(50_000, 1, b"", &[(1, genuine)])),
         (
             "a ref to nothing",
             Code::Internal,
-            rope(
+            segmented(
                 0,
                 1,
                 b"",
@@ -116,14 +116,18 @@ fn transport_config(pool: &Pool) -> Config {
 }
 
 /// A call of the transport with one message; the status that it ended with.
-pub(crate) async fn call(attachment: &Attachment, path: &str, message: Outgoing) -> Result<Code, EmitError> {
+pub(crate) async fn call(
+    attachment: &Attachment,
+    path: &str,
+    message: OutgoingMessage,
+) -> Result<Code, SendError> {
     let mut opener = attachment.open();
-    let mut emission =
-        Emission { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
+    let mut outgoing =
+        Outgoing { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
     let opening = Opening { path, deadline_ns: 0 };
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await?;
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await?;
     loop {
-        match poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+        match poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
             Some(End::Trailers { code, .. }) => return Ok(Code::from_i32(code.into())),
             Some(end) => panic!("{end:?}"),
             None => {}
@@ -131,8 +135,8 @@ pub(crate) async fn call(attachment: &Attachment, path: &str, message: Outgoing)
     }
 }
 
-fn lie(data: Vec<u8>) -> Outgoing {
-    Outgoing::rope(data.into(), false, Keep::new(()))
+fn lie(data: Vec<u8>) -> OutgoingMessage {
+    OutgoingMessage::segmented(data.into(), false, Keep::new(()))
 }
 
 #[tokio::test]
@@ -172,7 +176,7 @@ async fn a_client_that_lies_about_refs_ends_its_own_calls() {
             assert!(there.counts().forbidden_refs >= counted.forbidden_refs + 6);
             assert!(there.counts().stale_refs >= counted.stale_refs + 2);
             // Its session lives, and others' too; what it should be told, it was.
-            assert!(attachment.is_open() && attachment.ropes_in_flight() == 0);
+            assert!(attachment.is_open() && attachment.segmented_messages_in_flight() == 0);
             let echo = honest_client.unary(cargo.clone()).await.unwrap().into_inner();
             assert!(echo.body == cargo.body);
         }
@@ -186,18 +190,18 @@ async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
     Ok(place.expect("a call is there").into_call(false))
 }
 
-/// Reads all of a request, and gives the ropes that came.
+/// Reads all of a request, and gives the segmented messages that came.
 async fn read(call: &mut Call) -> Vec<Claim> {
     let mut claims = Vec::new();
     loop {
         let part = match call.first.take() {
-            Some(arrival) => arrival.into_part(),
-            None => match poll_fn(|cx| call.stream.poll_arrival(cx)).await {
-                Ok(arrival) => arrival.into_part(),
+            Some(incoming) => incoming.into_part(),
+            None => match poll_fn(|cx| call.stream.poll_incoming(cx)).await {
+                Ok(incoming) => incoming.into_part(),
                 Err(_) => return claims,
             },
         };
-        claims.extend(part.chunk.and_then(|chunk| chunk.rope));
+        claims.extend(part.chunk.and_then(|chunk| chunk.segmented));
         if part.end.is_some() {
             return claims;
         }
@@ -211,12 +215,12 @@ async fn lying_server(mut listener: Listener, lies: Vec<Vec<u8>>) {
     while let Ok(mut call) = accept(&attachment).await {
         read(&mut call).await;
         let Some(data) = next.next() else { return };
-        let mut emission = Emission {
+        let mut outgoing = Outgoing {
             headers: Some(Bytes::new()),
             message: Some(lie(data)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
     }
 }
 
@@ -259,7 +263,7 @@ async fn a_server_that_lies_about_refs_ends_the_calls_made_to_it() {
 }
 
 #[tokio::test]
-async fn a_rope_is_not_sent_where_no_pool_is_in_common() {
+async fn a_segmented_is_not_sent_where_no_pool_is_in_common() {
     in_time(async {
         let lab = Lab::new();
         let carrier = direct::FreightServer::new(direct::Carrier::default());
@@ -268,13 +272,13 @@ async fn a_rope_is_not_sent_where_no_pool_is_in_common() {
             Attachment::connect(&served.uri.parse().unwrap(), &transport_config(&lab.pool)).await.unwrap();
         let part = lab.pool.copy_from_slice(&[1; 100]).unwrap().to_bytes().unwrap();
         let sent = call(&attachment, "/tollfree.freight.v1.Freight/Unary", lie(cargo_with(100, &part))).await;
-        assert!(matches!(sent, Err(EmitError::OutOfOrder(_))), "{sent:?}");
+        assert!(matches!(sent, Err(SendError::OutOfOrder(_))), "{sent:?}");
         assert!(attachment.is_open());
     })
     .await;
 }
 
-/// A peer that never says that it has taken a rope makes its sender keep no more than so many.
+/// A peer that never says that it has taken a segmented message makes its sender keep no more than so many.
 #[tokio::test]
 async fn a_peer_that_never_takes_what_it_gets_is_sent_the_rest_inline() {
     in_time(async {
@@ -287,12 +291,12 @@ async fn a_peer_that_never_takes_what_it_gets_is_sent_the_rest_inline() {
             let mut hoard = Vec::new();
             while let Ok(mut call) = accept(&attachment).await {
                 hoard.extend(read(&mut call).await);
-                let mut emission = Emission {
+                let mut outgoing = Outgoing {
                     headers: Some(Bytes::new()),
-                    message: Some(Outgoing::new(Bytes::new(), false)),
+                    message: Some(OutgoingMessage::new(Bytes::new(), false)),
                     ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
                 };
-                let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+                let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
             }
             hoard.len()
         });
@@ -300,7 +304,7 @@ async fn a_peer_that_never_takes_what_it_gets_is_sent_the_rest_inline() {
             tollfree::Channel::builder(uri).pool(here.clone()).ref_threshold(1000).connect().await.unwrap();
         let mut client = direct::FreightClient::new(channel.clone());
         let body: Bytes = here.copy_from_slice(&pattern(1, 1000)).unwrap().into();
-        let most = tollfree_layout::limits::ROPE_COUNT_MAX;
+        let most = tollfree_layout::limits::SEGMENTED_COUNT_MAX;
         for _ in 0..most + 50 {
             client.unary(direct::Cargo { body: body.clone(), ..Default::default() }).await.unwrap();
         }

@@ -10,7 +10,7 @@ use tollfree_direct_stubs::objects::freight::freight_client::FreightClient;
 use tollfree_direct_stubs::objects::freight::freight_server::{Freight, FreightServer};
 use tollfree_direct_stubs::objects::views::tollfree::freight::v1::Cargo as CargoObject;
 use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, MessageMut as _, Owned};
+use tollfree_processor::typed::{Builder, MessageMut as _, Owned};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::freight::{direct, pattern};
@@ -29,8 +29,8 @@ impl Freight for Mirror {
         request: Request<Owned<CargoObject>>,
     ) -> Result<Response<Owned<CargoObject>>, Status> {
         let cargo = request.into_inner();
-        let full = |error: tollfree_processor::DraftError| Status::resource_exhausted(error.to_string());
-        let mut copy = Draft::<CargoObject>::new(Arenas::new(1 << 24, 0).take()).map_err(full)?;
+        let full = |error: tollfree_processor::BuildError| Status::resource_exhausted(error.to_string());
+        let mut copy = Builder::<CargoObject>::new(Arenas::new(1 << 24, 0).take()).map_err(full)?;
         copy.edit().copy_from(cargo.view()).map_err(full)?;
         *self.kept.lock() = Some(cargo);
         Ok(Response::new(copy.freeze().map_err(full)?))

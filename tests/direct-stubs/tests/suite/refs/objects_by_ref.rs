@@ -12,14 +12,14 @@ use tollfree_direct_stubs::objects::freight::Cargo;
 use tollfree_direct_stubs::objects::freight::freight_client::FreightClient;
 use tollfree_direct_stubs::objects::freight::freight_server::{Freight, FreightServer};
 use tollfree_direct_stubs::objects::views::tollfree::freight::v1::Cargo as CargoObject;
-use tollfree_processor::typed::{Draft, Owned};
-use tollfree_processor::{Arenas, DraftError, Slot};
-use tollfree_transport::{Attachment, Config, Keep, Outgoing};
+use tollfree_processor::typed::{Builder, Owned};
+use tollfree_processor::{Arenas, BuildError, Slot};
+use tollfree_transport::{Attachment, Config, Keep, OutgoingMessage};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::freight::{direct, pattern};
 use super::lab::{Lab, THRESHOLD, config, in_time, server, until, until_all_is_free};
-use super::lies::{UNARY, call, lies_about_refs, rope};
+use super::lies::{UNARY, call, lies_about_refs, segmented};
 
 const LEN: usize = 200_000;
 
@@ -73,12 +73,12 @@ fn object_in(
     seed: usize,
     len: usize,
     number: u32,
-) -> Result<Owned<CargoObject>, DraftError> {
-    let mut draft = Draft::<CargoObject>::new(slot)?;
-    draft.edit().set_body(&pattern(seed, len))?;
-    draft.edit().set_text(&"text".repeat(len / 8))?;
-    draft.edit().set_number(number)?;
-    draft.freeze()
+) -> Result<Owned<CargoObject>, BuildError> {
+    let mut builder = Builder::<CargoObject>::new(slot)?;
+    builder.edit().set_body(&pattern(seed, len))?;
+    builder.edit().set_text(&"text".repeat(len / 8))?;
+    builder.edit().set_number(number)?;
+    builder.freeze()
 }
 
 /// What was counted since `before`: objects and refs sent, received, and bytes copied.
@@ -93,7 +93,7 @@ fn since(now: PayloadCounts, before: PayloadCounts) -> [u64; 5] {
 }
 
 /// A client whose server has said that it takes objects.
-async fn introduced(channel: &Channel) -> FreightClient<Channel> {
+async fn registered(channel: &Channel) -> FreightClient<Channel> {
     let mut client = FreightClient::new(channel.clone());
     client.unary(object(0, 10, 1)).await.unwrap();
     client
@@ -108,7 +108,7 @@ async fn an_object_goes_by_ref_is_read_there_and_holds_it_for_as_long_as_it_live
         let kept = passer.kept.clone();
         let served = lab.serve(server(Some(&there)).add_service(FreightServer::new(passer))).await;
         let channel = served.connect(Some(&here)).await;
-        let mut client = introduced(&channel).await;
+        let mut client = registered(&channel).await;
         let mut request = object(3, LEN, 7);
         let len = request.share().len() as u64;
         let before = [channel.payloads().counts(), served.payloads.counts()];
@@ -117,7 +117,7 @@ async fn an_object_goes_by_ref_is_read_there_and_holds_it_for_as_long_as_it_live
         let [at_client, at_server] =
             [since(channel.payloads().counts(), before[0]), since(served.payloads.counts(), before[1])];
         assert_eq!((at_client[..4].to_vec(), at_server[..4].to_vec()), (vec![1; 4], vec![1; 4]));
-        // Into the pool once. Beside that there are ropes of a ref each.
+        // Into the pool once. Beside that there are segmented messages of a ref each.
         assert!((len..len + 500).contains(&at_client[4]), "{at_client:?} of {len}");
         assert!(at_server[4] < 500, "what came is passed on as it lies there: {at_server:?}");
         drop(echo);
@@ -146,11 +146,11 @@ async fn an_object_that_is_built_in_the_pool_is_not_copied() {
         let passer = FreightServer::new(Passer::default());
         let served = lab.serve(server(Some(&there)).add_service(passer)).await;
         let channel = served.connect(Some(&here)).await;
-        let mut client = introduced(&channel).await;
+        let mut client = registered(&channel).await;
         let arena = |len| tollfree::arena_in_pool(&here, len).unwrap();
         // What grows beyond it on the way may come back; what is longer in the end is refused.
         let need = match object_in(arena(LEN), 2, LEN, 1) {
-            Err(DraftError::Exhausted { need, .. }) => need,
+            Err(BuildError::Exhausted { need, .. }) => need,
             other => panic!("{other:?}"),
         };
         assert!(need > LEN);
@@ -168,7 +168,7 @@ async fn an_object_that_is_built_in_the_pool_is_not_copied() {
         }
         // To those who share no pool it goes as from any other place.
         let apart = served.connect(None).await;
-        let echo = introduced(&apart).await.unary(object_in(arena(need), 3, LEN, 1).unwrap()).await.unwrap();
+        let echo = registered(&apart).await.unary(object_in(arena(need), 3, LEN, 1).unwrap()).await.unwrap();
         assert!(echo.get_ref().view().body() == pattern(3, LEN));
         until_all_is_free(&here).await;
     })
@@ -183,7 +183,7 @@ async fn objects_of_streams_go_by_ref_and_short_ones_as_ever() {
         let passer = FreightServer::new(Passer::default());
         let served = lab.serve(server(Some(&there)).add_service(passer)).await;
         let channel = served.connect(Some(&here)).await;
-        let mut client = introduced(&channel).await;
+        let mut client = registered(&channel).await;
         let lens = [10, LEN, 1000, LEN + 1, 3 * LEN];
         // The server says so once for each method.
         let first = client.both(tokio_stream::iter([object(0, 1, 1)])).await.unwrap().into_inner();
@@ -216,7 +216,7 @@ async fn who_shares_no_pool_and_who_takes_structs_notice_nothing() {
         let passer = FreightServer::new(Passer::default());
         let served = lab.serve(server(Some(&there)).add_service(passer)).await;
         let (with, without) = (served.connect(Some(&here)).await, served.connect(None).await);
-        let mut objects = [introduced(&with).await, introduced(&without).await];
+        let mut objects = [registered(&with).await, registered(&without).await];
         let mut structs = [&with, &without].map(|channel| direct::FreightClient::new(channel.clone()));
         for _ in 0..2 {
             for client in &mut objects {
@@ -257,7 +257,7 @@ async fn an_object_that_the_full_pool_has_no_room_for_goes_inline_or_not_at_all(
         let channel = served.connect(Some(&here)).await;
         let refusing =
             served.builder(Some(&here)).when_pool_full(WhenPoolFull::Refuse).connect().await.unwrap();
-        let (mut client, mut refused) = (introduced(&channel).await, introduced(&refusing).await);
+        let (mut client, mut refused) = (registered(&channel).await, registered(&refusing).await);
         let full = fill(&here);
         let before = channel.payloads().counts();
         let echo = client.unary(object(8, LEN, 1)).await.unwrap().into_inner();
@@ -297,7 +297,7 @@ async fn objects_whose_refs_cant_be_mapped_come_as_their_bytes() {
         let passer = FreightServer::new(Passer::default());
         let served = lab.serve(server(Some(&there)).add_service(passer)).await;
         let channel = served.connect(Some(&here)).await;
-        let mut client = introduced(&channel).await;
+        let mut client = registered(&channel).await;
         for _ in 0..3 {
             let echo = client.unary(object(9, LEN, 1)).await.unwrap().into_inner();
             assert!(echo.view().body() == pattern(9, LEN));
@@ -324,13 +324,13 @@ async fn a_limit_holds_for_the_encoding_of_an_object_by_ref() {
         let passer = FreightServer::new(Passer::default()).max_decoding_message_size(limit);
         let served = lab.serve(server(Some(&there)).add_service(passer)).await;
         let channel = served.connect(Some(&here)).await;
-        let mut client = introduced(&channel).await;
+        let mut client = registered(&channel).await;
         // Numbers of one byte each, which are eight in an object.
         let numbers = |count: usize| {
-            let mut draft = Draft::<CargoObject>::new(Arenas::new(1 << 24, 0).take()).unwrap();
-            draft.edit().numbers_mut().unwrap().extend(std::iter::repeat_n(1, count)).unwrap();
-            draft.edit().set_number(1).unwrap();
-            draft.freeze().unwrap()
+            let mut builder = Builder::<CargoObject>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+            builder.edit().numbers_mut().unwrap().extend(std::iter::repeat_n(1, count)).unwrap();
+            builder.edit().set_number(1).unwrap();
+            builder.freeze().unwrap()
         };
         let echo = client.unary(numbers(limit / 2)).await.unwrap().into_inner();
         assert_eq!(echo.view().numbers().len(), limit / 2);
@@ -353,7 +353,7 @@ async fn what_lies_in_the_pool_and_is_no_object_ends_its_call() {
         let config = Config { pool: Some(liar.id()), ..Config::default() };
         let attachment = Attachment::connect(&address, &config).await.unwrap();
         let honest = served.connect(Some(&liar)).await;
-        let mut client = introduced(&honest).await;
+        let mut client = registered(&honest).await;
         client.unary(object(1, LEN, 1)).await.unwrap();
         let mut sound = object(1, LEN, 1).share().to_vec();
         let share = |bytes: &[u8]| {
@@ -361,17 +361,17 @@ async fn what_lies_in_the_pool_and_is_no_object_ends_its_call() {
             let part = held.to_bytes().unwrap();
             (held, part)
         };
-        let as_object = |data: Vec<u8>| Outgoing::object_rope(data.into(), Keep::new(()));
+        let as_object = |data: Vec<u8>| OutgoingMessage::object_segmented(data.into(), Keep::new(()));
         let whole = |bytes: &[u8]| {
             let (held, part) = share(bytes);
-            (held, as_object(rope(bytes.len() as u64, 1, b"", &[(0, part)])))
+            (held, as_object(segmented(bytes.len() as u64, 1, b"", &[(0, part)])))
         };
         let (held, good) = whole(&sound);
         assert_eq!(call(&attachment, UNARY, good).await.unwrap(), Code::Ok);
         // In two refs with inline bytes between and behind, which is copied together.
         let (first, second) = (share(&sound[..20_000]), share(&sound[20_100..sound.len() - 50]));
         let inline = [&sound[20_000..20_100], &sound[sound.len() - 50..]].concat();
-        let parts = rope(sound.len() as u64, 2, &inline, &[(0, first.1), (100, second.1)]);
+        let parts = segmented(sound.len() as u64, 2, &inline, &[(0, first.1), (100, second.1)]);
         assert_eq!(call(&attachment, UNARY, as_object(parts)).await.unwrap(), Code::Ok);
         drop((held, first.0, second.0));
 
@@ -397,7 +397,7 @@ async fn what_lies_in_the_pool_and_is_no_object_ends_its_call() {
         for (what, code, data) in lies_about_refs(&lab, &liar).await {
             assert_eq!(call(&attachment, UNARY, as_object(data)).await.unwrap(), code, "{what}");
         }
-        assert!(attachment.is_open() && attachment.ropes_in_flight() == 0);
+        assert!(attachment.is_open() && attachment.segmented_messages_in_flight() == 0);
         let echo = client.unary(object(1, LEN, 1)).await.unwrap().into_inner();
         assert!(echo.view().body() == pattern(1, LEN));
     })
@@ -414,12 +414,12 @@ async fn an_object_by_ref_that_nobody_asked_for_is_refused() {
         let config = Config { pool: Some(liar.id()), ..Config::default() };
         let attachment = Attachment::connect(&served.uri.parse().unwrap(), &config).await.unwrap();
         let held = liar.copy_from_slice(object(1, LEN, 1).object().bytes()).unwrap();
-        let data = rope(held.len() as u64, 1, b"", &[(0, held.to_bytes().unwrap())]);
+        let data = segmented(held.len() as u64, 1, b"", &[(0, held.to_bytes().unwrap())]);
         for path in [UNARY, "/tollfree.freight.v1.Freight/Up"] {
-            let object = Outgoing::object_rope(Bytes::from(data.clone()), Keep::new(()));
+            let object = OutgoingMessage::object_segmented(Bytes::from(data.clone()), Keep::new(()));
             assert_eq!(call(&attachment, path, object).await.unwrap(), Code::Internal, "{path}");
         }
-        assert!(attachment.is_open() && attachment.ropes_in_flight() == 0);
+        assert!(attachment.is_open() && attachment.segmented_messages_in_flight() == 0);
     })
     .await;
 }

@@ -102,12 +102,12 @@ impl Soak {
             events: Vec::new(),
             troubles: Vec::new(),
         };
-        let workers = [Kind::Coordinator]
+        let backend_connections = [Kind::Coordinator]
             .into_iter()
             .chain((0..SERVER_COUNT).map(Kind::Server))
             .chain([Kind::Client; CLIENT_COUNT])
             .chain([Kind::Member; MEMBER_COUNT]);
-        for kind in workers {
+        for kind in backend_connections {
             let seat = soak.seat(kind);
             soak.seats.push(seat);
         }

@@ -1,4 +1,4 @@
-//! What a process says of a method's types, and what its shepherd must not use.
+//! What a process says of a method's types, and what its gateway must not use.
 
 use serde_json::{Value, json};
 use tollfree_layout::description::{DescriptionHead, encodings, method_fingerprint};
@@ -7,7 +7,7 @@ use tollfree_vectors::to_hex;
 
 use super::{case, hold, refused, schemas};
 
-const SECTION: &str = "wire.md, 24. Shepherds, Objects";
+const SECTION: &str = "wire.md, 24. Gateways, Objects";
 
 fn head(request: (&Table, &str), reply: (&Table, &str), (accepts, sends): (u8, u8)) -> DescriptionHead {
     let idx = |(table, name): (&Table, &str)| table.type_by_name(name).expect("a type").into();

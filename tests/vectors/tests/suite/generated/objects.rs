@@ -8,8 +8,8 @@ use tollfree_vectors::{from_hex, to_hex};
 use super::{case, hold, refused, schemas};
 
 const ORDER: &str = "shop.Order";
-const SOUND: &str = "linear.md, Soundness";
-const FROM: &str = "linear.md, From protobuf, and to it";
+const SOUND: &str = "flat.md, Soundness";
+const FROM: &str = "flat.md, From protobuf, and to it";
 
 /// Messages of a type, in digits: the name of the case, the message, and whether it is good.
 const THREE: [(&str, &str, bool); 41] = [
@@ -211,8 +211,8 @@ fn depths(table: &Table) -> Vec<Value> {
 }
 
 fn objects(table: &Table) -> Vec<Value> {
-    const HEADER: &str = "linear.md, Header";
-    const FREE: &str = "linear.md, What is kept free";
+    const HEADER: &str = "flat.md, Header";
+    const FREE: &str = "flat.md, What is kept free";
     let sample = Sample::new(table);
     let len = sample.bytes.len() as u32;
     let at = |number| sample.slot(number);
@@ -304,15 +304,15 @@ fn objects(table: &Table) -> Vec<Value> {
     let moved = [&sample.bytes[..], &[0; 24]].concat();
     let good = [
         ("an object", SOUND, sample.bytes.clone()),
-        ("an absent field's slot means nothing", "linear.md, Records", absent),
+        ("an absent field's slot means nothing", "flat.md, Records", absent),
         ("memory behind the object", HEADER, moved),
-        ("a bool that is neither 0 nor 1", "linear.md, Records", {
+        ("a bool that is neither 0 nor 1", "flat.md, Records", {
             let mut bytes = sample.bytes.clone();
             bytes[at(12)] = 2;
             bytes
         }),
-        ("an enum's number that is not listed", "linear.md, Records", with(at(10), 99)),
-        ("an empty span at the end", "linear.md, Records", both((at(7), len), (at(7) + 4, 0))),
+        ("an enum's number that is not listed", "flat.md, Records", with(at(10), 99)),
+        ("an empty span at the end", "flat.md, Records", both((at(7), len), (at(7) + 4, 0))),
     ];
     let good = good.iter().map(|(name, section, object)| sample.case(name, section, object, true));
     let bad = bad.iter().map(|(name, section, object)| sample.case(name, section, object, false));

@@ -1,10 +1,10 @@
-//! What is wrong with an input or an object, through generated views and drafts: refused with the same words as by the
+//! What is wrong with an input or an object, through generated views and builders: refused with the same words as by the
 //! processor alone, whose tests have the rows, and the arena serves again. What is accepted is read as prost reads it.
 
 use prost::Message as _;
-use tollfree_processor::typed::{Draft, InProst, Message, MessageMut, MessageView, Owned};
+use tollfree_processor::typed::{Builder, InProst, Message, MessageMut, MessageView, Owned};
 use tollfree_processor::{
-    Arena, Arenas, DecodeError, DraftError, EncodeBuffer, Limits, OwnError, Processor, VerifyError,
+    Arena, Arenas, BuildError, DecodeError, EncodeBuffer, Limits, OwnError, Processor, VerifyError,
 };
 use tollfree_view_stubs::kinds::prost::t3 as theirs;
 use tollfree_view_stubs::kinds::{t2, t3};
@@ -173,18 +173,18 @@ fn depth_bombs_and_too_many_fields_are_refused_with_the_limit() {
 #[test]
 fn an_object_that_lacks_a_required_field_is_sound_and_no_message() {
     let verified = |nested: bool, complete: bool| {
-        let mut draft = Draft::<t2::Must>::new(Arena::with_limit(1 << 10)).unwrap();
-        let mut root = draft.edit();
+        let mut builder = Builder::<t2::Must>::new(Arena::with_limit(1 << 10)).unwrap();
+        let mut root = builder.edit();
         root.set_a(1).unwrap();
         root.set_b("there".into()).unwrap();
-        let mut last = if nested { root.next_mut().unwrap() } else { draft.edit() };
+        let mut last = if nested { root.next_mut().unwrap() } else { builder.edit() };
         last.set_a(2).unwrap();
         if complete {
             last.set_b("there".into()).unwrap();
         } else {
             last.clear_b();
         }
-        let built = draft.freeze().unwrap();
+        let built = builder.freeze().unwrap();
         Owned::<t2::Must>::verify(built.object().bytes(), Arena::with_limit(1 << 10), 100)
             .map(|message| (message.view().a(), message.view().next().map(|next| next.a())))
     };
@@ -195,30 +195,30 @@ fn an_object_that_lacks_a_required_field_is_sound_and_no_message() {
     assert_eq!(verified(true, false), missing("t2.Must.next.b"));
 }
 
-/// Arenas of every size up to that which is enough: whatever step of a draft is the one too many, it says so, what was
-/// built until then is whole, and the arena serves the next draft as it served this one.
+/// Arenas of every size up to that which is enough: whatever step of a builder is the one too many, it says so, what was
+/// built until then is whole, and the arena serves the next builder as it served this one.
 #[test]
-fn a_draft_that_outgrows_its_arena_at_any_step_leaves_it_usable() {
+fn a_builder_that_outgrows_its_arena_at_any_step_leaves_it_usable() {
     let whole = full(true);
     let small = theirs::All { far: 5, ..Default::default() };
     let (mut full_at, mut begun) = (None, 0);
     for limit in (0..64 << 10).step_by(64) {
         let arenas = Arenas::new(limit, 1);
         let attempt = |message: &theirs::All| -> Result<Vec<u8>, Option<Vec<u8>>> {
-            let mut draft = Draft::<t3::All>::new(arenas.take()).map_err(|error| {
-                assert!(matches!(error, DraftError::Exhausted { .. }), "{error}");
+            let mut builder = Builder::<t3::All>::new(arenas.take()).map_err(|error| {
+                assert!(matches!(error, BuildError::Exhausted { .. }), "{error}");
                 None
             })?;
-            let done = put(draft.edit(), message);
-            let so_far = read(draft.edit().view());
+            let done = put(builder.edit(), message);
+            let so_far = read(builder.edit().view());
             if let Err(error) = &done {
-                assert!(matches!(error, DraftError::Exhausted { .. }), "{error}");
+                assert!(matches!(error, BuildError::Exhausted { .. }), "{error}");
                 assert_ne!(so_far, *message);
             }
-            let object = match draft.freeze() {
+            let object = match builder.freeze() {
                 Ok(object) => object,
                 Err(error) => {
-                    assert!(matches!(error, DraftError::Exhausted { .. }), "{error}");
+                    assert!(matches!(error, BuildError::Exhausted { .. }), "{error}");
                     return Err(None);
                 }
             };
@@ -241,5 +241,5 @@ fn a_draft_that_outgrows_its_arena_at_any_step_leaves_it_usable() {
             break;
         }
     }
-    assert!(full_at.is_some() && begun > 10, "{begun} drafts ended on the way; enough was {full_at:?}");
+    assert!(full_at.is_some() && begun > 10, "{begun} builders ended on the way; enough was {full_at:?}");
 }

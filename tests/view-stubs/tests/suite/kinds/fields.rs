@@ -1,6 +1,6 @@
-//! `t3.All` by hand, with each field in its turn: as prost's type, read by views, built by drafts.
+//! `t3.All` by hand, with each field in its turn: as prost's type, read by views, built by builders.
 
-use tollfree_processor::DraftError;
+use tollfree_processor::BuildError;
 use tollfree_view_stubs::kinds::prost as theirs;
 use tollfree_view_stubs::kinds::t3;
 
@@ -119,7 +119,7 @@ pub(crate) fn read(view: t3::AllView<'_>) -> theirs::t3::All {
 }
 
 /// Builds what prost's type holds.
-pub(crate) fn put(mut to: t3::AllMut<'_>, from: &theirs::t3::All) -> Result<(), DraftError> {
+pub(crate) fn put(mut to: t3::AllMut<'_>, from: &theirs::t3::All) -> Result<(), BuildError> {
     use theirs::t3::all::Choice;
     to.set_f_double(from.f_double)?;
     to.set_f_float(from.f_float)?;

@@ -9,8 +9,8 @@ mod structs;
 
 use fields::{full, put, read};
 use prost::Message as _;
-use tollfree_processor::typed::{Draft, Message, MessageMut, MessageView, Owned};
-use tollfree_processor::{Arena, DraftError, EncodeBuffer, Limits, Text};
+use tollfree_processor::typed::{Builder, Message, MessageMut, MessageView, Owned};
+use tollfree_processor::{Arena, BuildError, EncodeBuffer, Limits, Text};
 use tollfree_view_stubs::kinds::prost as theirs;
 use tollfree_view_stubs::kinds::{t2, t3};
 use tollfree_view_stubs::names::stubs::names::v1 as names;
@@ -47,9 +47,9 @@ fn every_kind_of_field_is_read_and_built_as_by_prost() {
             let theirs = theirs::t3::All { choice: choice.clone(), ..theirs };
             let ours = owned::<t3::All>(&theirs.encode_to_vec());
             assert_eq!(read(ours.view()), theirs);
-            let mut draft = Draft::<t3::All>::new(arena()).unwrap();
-            put(draft.edit(), &theirs).unwrap();
-            let built = draft.freeze().unwrap();
+            let mut builder = Builder::<t3::All>::new(arena()).unwrap();
+            put(builder.edit(), &theirs).unwrap();
+            let built = builder.freeze().unwrap();
             let built = Owned::<t3::All>::verify(built.object().bytes(), arena(), 1000).unwrap();
             assert_eq!(built.view(), ours.view());
             assert_eq!(read(built.view()), theirs);
@@ -71,9 +71,9 @@ fn maps_are_looked_up_and_unknown_fields_stay() {
     assert_eq!(view.m_message().get(-52).unwrap().f_int32(), -5);
     assert_eq!(format!("{:?} {:?}", view.m_enum().get(55).unwrap(), t3::Color::BLUE), "Color(99) BLUE");
     assert_eq!(view.record().unknown().collect::<Vec<_>>(), [[0xf8, 0x3f, 1]]);
-    let mut draft = Draft::<t3::All>::new(arena()).unwrap();
-    draft.edit().set_f_message(view).unwrap();
-    let around = draft.freeze().unwrap();
+    let mut builder = Builder::<t3::All>::new(arena()).unwrap();
+    builder.edit().set_f_message(view).unwrap();
+    let around = builder.freeze().unwrap();
     let inner = around.view().f_message().unwrap();
     assert_eq!(inner, view);
     let mut buffer = EncodeBuffer::new();
@@ -121,18 +121,18 @@ fn messages_nest_as_deep_as_limits_say() {
     assert_eq!(levels, 50);
     assert!(Owned::<t3::All>::verify(deep.object().bytes(), arena(), 49).is_err());
 
-    fn dig(mut to: t3::AllMut<'_>, level: u32) -> (u32, DraftError) {
+    fn dig(mut to: t3::AllMut<'_>, level: u32) -> (u32, BuildError) {
         match to.f_message_mut() {
             Ok(inner) => dig(inner, level + 1),
             Err(error) => (level, error),
         }
     }
-    let mut draft = Draft::<t3::All>::new(arena()).unwrap();
-    let (level, error) = dig(draft.edit(), 0);
-    assert!(matches!(error, DraftError::Depth { .. }), "{error}");
+    let mut builder = Builder::<t3::All>::new(arena()).unwrap();
+    let (level, error) = dig(builder.edit(), 0);
+    assert!(matches!(error, BuildError::Depth { .. }), "{error}");
     assert_eq!(level, 1000);
-    draft.edit().set_far(1).unwrap();
-    assert_eq!(draft.freeze().unwrap().view().far(), 1);
+    builder.edit().set_far(1).unwrap();
+    assert_eq!(builder.freeze().unwrap().view().far(), 1);
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn proto2_has_defaults_groups_and_closed_enums() {
     assert_eq!((view.f_string(), view.f_enum()), (Text::from("hi"), t2::Closed::TWO));
     assert!(view.part().is_none() && view.parts().is_empty() && view.f_bytes().is_empty());
     assert_eq!(view.choice(), t2::all::Choice::NotSet);
-    let mut draft = Draft::<t2::All>::new(arena()).unwrap();
-    let mut to = draft.edit();
+    let mut builder = Builder::<t2::All>::new(arena()).unwrap();
+    let mut to = builder.edit();
     to.set_f_int32(42).unwrap();
     to.set_f_string(Text::new(b"not \xff UTF-8")).unwrap();
     to.part_mut().unwrap().set_x(5).unwrap();
@@ -153,7 +153,7 @@ fn proto2_has_defaults_groups_and_closed_enums() {
     to.set_c_enum(t2::Closed::MINUS).unwrap();
     to.m_enum_mut().unwrap().insert(1, t2::Closed::NINE).unwrap();
     assert!(!to.view().has_c_bytes());
-    let object = draft.freeze().unwrap();
+    let object = builder.freeze().unwrap();
     let view = object.view();
     assert_eq!((view.f_int32_opt(), view.f_string().as_bytes()), (Some(42), &b"not \xff UTF-8"[..]));
     assert_eq!(view.choice(), t2::all::Choice::CEnum(t2::Closed::MINUS));
@@ -168,8 +168,8 @@ fn proto2_has_defaults_groups_and_closed_enums() {
 
 #[test]
 fn names_that_rust_has_are_escaped() {
-    let mut draft = Draft::<names::Self_>::new(arena()).unwrap();
-    let mut to = draft.edit();
+    let mut builder = Builder::<names::Self_>::new(arena()).unwrap();
+    let mut to = builder.edit();
     to.set_type("t").unwrap();
     to.set_self(2).unwrap();
     to.set_match(false).unwrap();
@@ -180,7 +180,7 @@ fn names_that_rust_has_are_escaped() {
     entry.set_ok(names::Type::self_).unwrap();
     to.encode_mut().unwrap().set_seconds(9).unwrap();
     to.set_view(b"v").unwrap();
-    let object = draft.freeze().unwrap();
+    let object = builder.freeze().unwrap();
     let view = object.view();
     assert_eq!((view.r#type(), view.self_(), view.match_opt()), ("t", 2, Some(false)));
     assert_eq!((view.super_().get(0).unwrap().record(), view.view()), ("r", &b"v"[..]));

@@ -1,10 +1,10 @@
-//! prost's structs made of views, and drafts made of structs: what prost decodes and encodes, through generated code alone.
+//! prost's structs made of views, and builders made of structs: what prost decodes and encodes, through generated code alone.
 
 use prost::Message as _;
 use tollfree_processor::typed::{
-    Draft, InProst, Message, MessageMut, MessageView, Owned, ProstError, processor,
+    Builder, InProst, Message, MessageMut, MessageView, Owned, ProstError, processor,
 };
-use tollfree_processor::{Arenas, DraftError, Limits, Text};
+use tollfree_processor::{Arenas, BuildError, Limits, Text};
 use tollfree_view_stubs::kinds::prost::{t2 as theirs2, t3 as theirs};
 use tollfree_view_stubs::kinds::{ViewsTable, t2, t3};
 use tollfree_view_stubs::names::prost::stubs::names::v1 as their_names;
@@ -15,7 +15,7 @@ use tollfree_view_stubs::special::prost::json as their_json;
 use super::fields::{full, read};
 use super::{arena, encoded, owned};
 
-/// The struct, by way of a decoded object and of a draft.
+/// The struct, by way of a decoded object and of a builder.
 #[track_caller]
 fn there_and_back<M, P>(theirs: &P) -> Owned<M>
 where
@@ -133,9 +133,9 @@ fn structs_of_well_known_types() {
 #[test]
 fn strings_that_no_struct_can_hold_are_named() {
     let tried = |put: fn(&mut t2::AllMut<'_>)| {
-        let mut draft = Draft::<t2::All>::new(arena()).unwrap();
-        put(&mut draft.edit());
-        let message = draft.freeze().unwrap();
+        let mut builder = Builder::<t2::All>::new(arena()).unwrap();
+        put(&mut builder.edit());
+        let message = builder.freeze().unwrap();
         match message.view().to_prost() {
             Err(ProstError::Utf8 { path }) => path,
             other => panic!("{other:?}"),
@@ -158,16 +158,16 @@ fn strings_that_no_struct_can_hold_are_named() {
 
 #[test]
 fn a_struct_takes_the_place_of_what_there_was_and_a_required_field_may_be_missing() {
-    let mut draft = Draft::<t3::All>::new(arena()).unwrap();
-    let mut to = draft.edit();
+    let mut builder = Builder::<t3::All>::new(arena()).unwrap();
+    let mut to = builder.edit();
     to.copy_from_prost(&full(true)).unwrap();
     to.copy_from_prost(&theirs::All { far: 1, ..Default::default() }).unwrap();
     assert_eq!(to.view().to_prost().unwrap(), theirs::All { far: 1, ..Default::default() });
-    let mut draft = Draft::<t2::Must>::new(arena()).unwrap();
-    draft.edit().next_mut().unwrap().set_a(5).unwrap();
+    let mut builder = Builder::<t2::Must>::new(arena()).unwrap();
+    builder.edit().next_mut().unwrap().set_a(5).unwrap();
     let inner = Some(Box::new(theirs2::Must { a: 5, ..Default::default() }));
     let expected = theirs2::Must { next: inner, ..Default::default() };
-    assert_eq!(draft.edit().view().to_prost().unwrap(), expected);
+    assert_eq!(builder.edit().view().to_prost().unwrap(), expected);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_struct_that_outgrows_its_arena_is_told_and_the_arena_serves_again() {
     let (whole, arenas) = (full(true), Arenas::new(4096, 1));
     for _ in 0..3 {
         let refused = Owned::<t3::All>::from_prost_in(arenas.take(), &whole);
-        assert!(matches!(refused, Err(DraftError::Exhausted { limit: 4096, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(BuildError::Exhausted { limit: 4096, .. })), "{refused:?}");
         let small = theirs::All { far: 7, ..Default::default() };
         assert_eq!(Owned::<t3::All>::from_prost_in(arenas.take(), &small).unwrap().view().far(), 7);
     }
@@ -192,14 +192,14 @@ fn structs_nest_as_deep_as_messages_may() {
     };
     // As deep as both decoders go.
     there_and_back::<t3::All, _>(&nested(99));
-    // As deep as drafts go, with the memory that it takes to get there.
+    // As deep as builders go, with the memory that it takes to get there.
     let deep = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
         let built = Owned::<t3::All>::from_prost_in(arena(), &nested(1000)).unwrap();
         assert_eq!(built.view().to_prost().unwrap(), nested(1000));
         Owned::<t3::All>::from_prost_in(arena(), &nested(1001)).map(|_| ())
     });
     let refused = deep.unwrap().join().unwrap();
-    assert!(matches!(refused, Err(DraftError::Depth { limit: 1000, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BuildError::Depth { limit: 1000, .. })), "{refused:?}");
 }
 
 #[test]

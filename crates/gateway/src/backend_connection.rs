@@ -1,0 +1,126 @@
+//! One session of a backend, in which calls go to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tollfree::gateway::{Announced, Attached};
+use tollfree_control::{BackendConnectionState, ConnectionState};
+
+use crate::load_balancing::{Dispatcher, Load};
+use crate::peer::Peer;
+
+/// A backend connection that is attached: one session of a backend.
+pub(crate) struct BackendConnection {
+    attached: Attached,
+    dispatcher: Arc<Dispatcher>,
+    since: Instant,
+    load: Load,
+    /// Calls that its process takes at once.
+    places: u32,
+    calls: AtomicU64,
+    /// What was announced to it, as far as that is counted.
+    announced: Mutex<Announced>,
+    /// It takes no new calls, and is about to be removed.
+    is_leaving: AtomicBool,
+}
+
+impl BackendConnection {
+    pub(crate) fn new(attached: Attached, dispatcher: Arc<Dispatcher>, id: u64) -> BackendConnection {
+        BackendConnection {
+            places: attached.call_count_max(),
+            attached,
+            dispatcher,
+            since: Instant::now(),
+            load: Load::new(id),
+            calls: AtomicU64::new(0),
+            announced: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn state(&self) -> BackendConnectionState {
+        let peer = self.attached.process().identity;
+        BackendConnectionState {
+            remote: self.attached.remote().map(|remote| format!("{} at {}", remote.subject, remote.address)),
+            pid: peer.pid,
+            uid: peer.uid,
+            backend_connection: self.attached.backend_connection(),
+            services: self.attached.services().to_vec(),
+            outstanding: self.load.outstanding(),
+            calls: self.calls.load(Ordering::Relaxed),
+            attached_ms: self.since.elapsed().as_millis() as u64,
+        }
+    }
+
+    /// By which its session is closed.
+    pub(crate) fn connection_id(&self) -> String {
+        format!("w{}", self.load.id())
+    }
+
+    /// Its session, as one of the gateway's connections.
+    pub(crate) fn connection(&self) -> ConnectionState {
+        ConnectionState {
+            id: self.connection_id(),
+            kind: "backend_connection".to_owned(),
+            place: self.group().to_owned(),
+            peer: format!(
+                "{:?}, backend connection {}",
+                Peer::of_attached(&self.attached),
+                self.attached.backend_connection()
+            ),
+            open_ms: self.since.elapsed().as_millis() as u64,
+            calls: self.load.outstanding(),
+            calls_total: self.calls.load(Ordering::Relaxed),
+            received_bytes: None,
+            sent_bytes: None,
+            is_closing: self.is_leaving.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn attached(&self) -> &Attached {
+        &self.attached
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        self.attached.group()
+    }
+
+    /// Who decides for its group which calls come here.
+    pub(crate) fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.dispatcher
+    }
+
+    /// Calls under way, and what its process said of its load.
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// Calls that its process takes at once.
+    pub(crate) fn places(&self) -> u32 {
+        self.places
+    }
+
+    /// A call begins here.
+    pub(crate) fn call_begins(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has turned a call away, and gets no further one.
+    pub(crate) fn turned_away(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// It takes no new calls, and is about to be removed.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Gives `count` what was announced up to the last time, and up to now.
+    pub(crate) fn count_announced<R>(&self, count: impl FnOnce(&Announced, &Announced) -> R) -> R {
+        let mut counted = self.announced.lock();
+        let before = std::mem::replace(&mut *counted, self.attached.announced());
+        count(&before, &counted)
+    }
+}

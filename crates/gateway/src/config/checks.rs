@@ -1,0 +1,223 @@
+//! What types don't say of a config.
+
+use std::collections::BTreeMap;
+
+use super::{Config, device, load_balancing};
+use crate::passed::SCHEME;
+use crate::target::Name;
+
+/// The most threads that a gateway has.
+const THREADS_MAX: u32 = 1024;
+
+/// What is wrong, and where.
+pub(super) struct Complaint {
+    pub(super) path: Vec<String>,
+    pub(super) problem: String,
+}
+
+fn complaint(path: &[&str], problem: impl Into<String>) -> Complaint {
+    Complaint { path: path.iter().map(|part| (*part).to_owned()).collect(), problem: problem.into() }
+}
+
+/// Whether everything makes sense together.
+pub(super) fn check(config: &Config) -> Result<(), Complaint> {
+    for (name, listener) in &config.listeners {
+        address(&listener.address, &["listeners", name, "address"])?;
+    }
+    let socket = &config.backends.socket;
+    if !socket.starts_with("shm:///") && !socket.starts_with("shm-abstract:") {
+        return Err(complaint(
+            &["backends", "socket"],
+            format!("\"{socket}\" is no address of a session: write shm:///path or shm-abstract:name"),
+        ));
+    }
+    if let Some(stream) = &config.backends.stream {
+        host_and_port(&stream.address, &["backends", "stream", "address"])?;
+    }
+    groups(config)?;
+    targets(config)?;
+    for (route, group) in &config.routes {
+        if !is_route(route) {
+            let problem = "is neither a service, as acme.v1.Orders, nor a method, as acme.v1.Orders/Get";
+            return Err(complaint(&["routes", route], problem));
+        }
+        if !config.groups.contains_key(group) {
+            return Err(complaint(
+                &["routes", route],
+                format!("there is no group \"{group}\": name it under [groups]"),
+            ));
+        }
+    }
+    if let Some(metrics) = &config.metrics.address {
+        host_and_port(metrics, &["metrics", "address"])?;
+    }
+    let (endpoint, ratio) = (config.traces.endpoint.as_deref(), config.traces.ratio);
+    if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.starts_with("http://")) {
+        let problem = format!("\"{endpoint}\" is no collector that can be told: write http://host:port");
+        return Err(complaint(&["traces", "endpoint"], problem));
+    }
+    if !(0.0..=1.0).contains(&ratio) {
+        return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
+    }
+    load_balancing::check(&config.load_balancing)
+        .map_err(|(key, problem)| complaint(&["load_balancing", key], problem))?;
+    device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem))?;
+    profile(config)?;
+    limits(config)
+}
+
+fn profile(config: &Config) -> Result<(), Complaint> {
+    let profile = &config.profile;
+    let wrong = |key, value: u32, instead: &str| {
+        Err(complaint(&["profile", key], format!("{value} is out of bounds: write {instead}")))
+    };
+    if profile.threads > THREADS_MAX {
+        return wrong("threads", profile.threads, "0 to 1024");
+    }
+    if !profile.ring_bytes.is_power_of_two() || !(4 << 10..=32 << 10).contains(&profile.ring_bytes) {
+        return wrong("ring_bytes", profile.ring_bytes, "4096, 8192, 16384 or 32768");
+    }
+    if !(64 << 10..=16 << 20).contains(&profile.area_bytes) {
+        return wrong("area_bytes", profile.area_bytes, "65536 to 16777216");
+    }
+    Ok(())
+}
+
+fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
+    if address.contains("://") {
+        return Err(complaint(
+            path,
+            format!("write \"{address}\" without its scheme, as host:port or unix:/path"),
+        ));
+    }
+    if let Some(name) = address.strip_prefix(SCHEME) {
+        return match name.is_empty() || name.contains(':') {
+            true => Err(complaint(path, format!("\"{address}\" names no socket: write systemd:name"))),
+            false => Ok(()),
+        };
+    }
+    match address.strip_prefix("unix:") {
+        Some(file) if file.starts_with('/') => Ok(()),
+        Some(_) => Err(complaint(path, format!("\"{address}\" is no absolute path: write unix:/path"))),
+        None => host_and_port(address, path),
+    }
+}
+
+fn host_and_port(address: &str, path: &[&str]) -> Result<(), Complaint> {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
+        _ => Err(complaint(path, format!("\"{address}\" is no address: write host:port"))),
+    }
+}
+
+fn groups(config: &Config) -> Result<(), Complaint> {
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, group) in &config.groups {
+        for service in &group.services {
+            if let Some(other) = owners.insert(service, name) {
+                return Err(complaint(
+                    &["groups", name, "services"],
+                    format!("the service {service} belongs to the group \"{other}\" already"),
+                ));
+            }
+        }
+        // What the group has of all groups is checked with theirs.
+        let own = load_balancing::check(&config.load_balancing_of(name));
+        if let Err((key, problem)) = own
+            && load_balancing::check(&config.load_balancing).is_ok()
+        {
+            return Err(complaint(&["groups", name, "load_balancing", key], problem));
+        }
+        if let Err((key, problem)) = device::check(&config.device_of(name))
+            && device::check(&config.device).is_ok()
+        {
+            return Err(complaint(&["groups", name, "device", key], problem));
+        }
+        for target in &group.via {
+            via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a target can be called at all.
+fn via(config: &Config, target: &str) -> Result<(), String> {
+    if let Some(group) = target.strip_prefix("group:") {
+        let is_there = config.groups.contains_key(group);
+        return is_there
+            .then_some(())
+            .ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
+    }
+    let Some(name) = Name::of(target) else {
+        return Err(format!(
+            "\"{target}\" is no target: write https://host:port, http://host:port or group:name"
+        ));
+    };
+    let own = config.egress.targets.get(target).and_then(|target| target.ca.as_ref());
+    if name.is_tls && own.or(config.egress.ca.as_ref()).is_none() {
+        return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by egress.ca"));
+    }
+    Ok(())
+}
+
+fn targets(config: &Config) -> Result<(), Complaint> {
+    for (name, target) in &config.egress.targets {
+        let at = |key| ["egress", "targets", name, key];
+        if name.starts_with("group:") || via(config, name).is_err() {
+            let problem = format!(
+                "\"{name}\" is no target: write https://host:port, with egress.ca, or http://host:port"
+            );
+            return Err(complaint(&["egress", "targets", name], problem));
+        }
+        for address in &target.addresses {
+            host_and_port(address, &at("addresses"))?;
+        }
+        if target.resolve_every_ms < 1000 {
+            return Err(complaint(&at("resolve_every_ms"), "must be at least 1000"));
+        }
+        if target.certificate.is_some() != target.key.is_some() {
+            return Err(complaint(&at("certificate"), "a certificate and its key go together"));
+        }
+    }
+    Ok(())
+}
+
+fn is_route(route: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte))
+    };
+    match route.split_once('/') {
+        Some((service, method)) => is_name(service) && is_name(method),
+        None => is_name(route),
+    }
+}
+
+fn limits(config: &Config) -> Result<(), Complaint> {
+    let limits = &config.limits;
+    let least = [
+        ("connections", u64::from(limits.connections), 1),
+        ("connections_per_address", limits.connections_per_address.into(), 1),
+        ("streams", limits.streams.into(), 1),
+        ("header_bytes", limits.header_bytes.into(), 1024),
+        ("reset_burst", limits.reset_burst.into(), 1),
+        ("reset_every_ms", limits.reset_every_ms, 1),
+        ("message_bytes", limits.message_bytes, 1),
+        ("memory_bytes", limits.memory_bytes, 64 << 10),
+        ("arrival_grace_ms", limits.arrival_grace_ms, 1),
+        ("handshake_ms", limits.handshake_ms, 1),
+        ("idle_ms", limits.idle_ms, 1),
+        ("egress_targets", limits.egress_targets.into(), 1),
+        ("egress_connections", limits.egress_connections.into(), 1),
+        ("egress_calls", limits.egress_calls.into(), 1),
+        ("egress_idle_ms", limits.egress_idle_ms, 1),
+    ];
+    for (key, value, least) in least {
+        if value < least {
+            return Err(complaint(
+                &["limits", key],
+                format!("{value} is too little: write at least {least}"),
+            ));
+        }
+    }
+    Ok(())
+}

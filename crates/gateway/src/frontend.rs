@@ -1,0 +1,191 @@
+//! A call from outside on its way to a backend connection and back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tollfree::Channel;
+use tollfree::gateway::{Dispatch, Http2RequestBody, header_list, remove_ours};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use crate::arrival;
+use crate::backend_connections::{BackendConnections, Wanted};
+use crate::bodies::{Answer, Asked, Passage, Record};
+use crate::client::Client;
+use crate::config::Config;
+use crate::connection::Meter;
+use crate::connections::Connections;
+use crate::deadline;
+use crate::health::Health;
+use crate::inside::Inside;
+use crate::metrics::Metrics;
+use crate::monitor::{Stage, Timeline};
+use crate::refusal::{Refusal, Refused, not_grpc};
+use crate::reload::Current;
+use crate::space::Space;
+use crate::traces::Traces;
+
+const HEALTH: &str = "grpc.health.v1.Health";
+
+/// What all calls need.
+pub(crate) struct Frontend {
+    pub(crate) config: Current,
+    pub(crate) backend_connections: Arc<BackendConnections>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Option<Traces>,
+    pub(crate) health: Health,
+}
+
+impl Frontend {
+    /// Answers a call. Dropping the future, or the body that it gives, cancels the call.
+    pub(crate) async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        client: &Arc<Client>,
+        meter: Arc<Meter>,
+    ) -> Response<Answer> {
+        // One config for all of the call.
+        let config = self.config.load_full();
+        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
+        let passage = Arc::new(Passage::new(client));
+        let began = Instant::now();
+        let mut record = Record {
+            began,
+            timeline: Timeline::of(began),
+            call: self.metrics.common.serve(&path),
+            path,
+            passage,
+            metrics: self.metrics.clone(),
+            meter,
+            span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
+            is_served: false,
+            code: None,
+        };
+        if !is_grpc(&request) {
+            self.metrics.refused(Refusal::NotGrpc, client, &record.path, "it is no call of gRPC's");
+            record.timeline.end();
+            record.code = Some(Code::Unknown);
+            let (parts, body) = not_grpc(request.method()).into_parts();
+            let answer = Answer::new(body, config, record, &parts.headers);
+            return Response::from_parts(parts, answer);
+        }
+        let refused = match deadline::end_of(request.headers(), began) {
+            Ok(deadline) if record.path.split('/').next() == Some(HEALTH) => {
+                record.timeline.end();
+                let answer = own(self.health.answer(request).await, config, record);
+                return answer.map(|answer| answer.until(deadline));
+            }
+            Ok(deadline) => match self.hand_on(request, client, &config, &mut record, deadline).await {
+                Ok((response, place)) => {
+                    let answer = own(response, config, record);
+                    return answer.map(|answer| answer.at(place).until(deadline));
+                }
+                Err(refused) => refused,
+            },
+            Err(refused) => refused,
+        };
+        let Refused { why, status } = refused;
+        self.metrics.refused(why, client, &record.path, status.message());
+        record.timeline.end();
+        own(status.into_http(), config, record)
+    }
+
+    /// Has a backend connection answer.
+    async fn hand_on(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+        config: &Arc<Config>,
+        record: &mut Record,
+        deadline: Option<Instant>,
+    ) -> Result<(Response<Body>, crate::backend_connections::Place), Refused> {
+        let limits = &config.limits;
+        let (mut parts, body) = request.into_parts();
+        let len = header_list::len_of_request(&parts.uri, &parts.headers);
+        if len > limits.header_bytes as usize {
+            let limit = limits.header_bytes;
+            let status = Status::resource_exhausted(format!(
+                "the request's headers have {len} bytes; limits.header_bytes allows {limit}"
+            ));
+            return Err(Refused { why: Refusal::Headers, status });
+        }
+        record.timeline.reached(Stage::Checked, &self.metrics.monitor);
+        let passage = record.passage.clone();
+        let mut wanted = Wanted {
+            path: &record.path,
+            group: None,
+            client,
+            owner: client.owner(),
+            has_message: false,
+            began: record.began,
+            deadline,
+        };
+        let body = Http2RequestBody::new(body, wanted.deadline);
+        let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);
+        let (place, asked) =
+            arrival::place(&self.backend_connections, &mut wanted, (&passage, limits), asked).await?;
+        record.timeline.reached(Stage::Placed, &self.metrics.monitor);
+        client.sign(&mut parts.headers);
+        deadline::shrink(&mut parts.headers, record.began)?;
+        let dispatch = Dispatch::new(Request::from_parts(parts, Body::new(asked)));
+        let mut dispatch = dispatch.count_holdings(passage.clone());
+        let space = dispatch.says_encoding().then(|| {
+            let charges = [place.charge(), place.charge()];
+            Arc::new(Space::new(config.clone(), record.passage.clone(), self.metrics.clone(), charges))
+        });
+        if let Some(space) = &space {
+            dispatch = dispatch.room(space.clone());
+        }
+        record.timeline.reached(Stage::Handed, &self.metrics.monitor);
+        let (handed, place) = self.backend_connections.hand(&wanted, place, dispatch).await?;
+        if let Some(refused) = record.passage.refused(limits) {
+            return Err(refused);
+        }
+        record.passage.answered();
+        space.iter().for_each(|space| space.answered());
+        record.timeline.reached(Stage::Answered, &self.metrics.monitor);
+        let response = match handed {
+            Ok(mut response) => {
+                // Not before: a client may make up a method's name, and be gone before the backend connection says so.
+                record.is_served = true;
+                remove_ours(response.headers_mut());
+                let max = record.meter.header_list_max(limits.header_bytes);
+                header_list::check(response.headers(), max)
+                    .map_err(|status| Refused { why: Refusal::AnswerHeaders, status })?;
+                response
+            }
+            Err(inside) => {
+                let status = inside.told(place.group(), &record.path);
+                self.metrics.monitor.failed("backend_connection", &record.path, status.message());
+                status.into_http()
+            }
+        };
+        Ok((response, place))
+    }
+}
+
+fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
+    let (parts, body) = response.into_parts();
+    let answer = Answer::new(body, config, record, &parts.headers);
+    Response::from_parts(parts, answer)
+}
+
+/// Makes a call by a channel.
+pub(crate) async fn call(mut channel: Channel, request: Request<Body>) -> Result<Response<Body>, Inside> {
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await?;
+    let mut response = channel.call(request).await?.map(Body::new);
+    remove_ours(response.headers_mut());
+    Ok(response)
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(http::header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    // `application/grpc-web` is something else.
+    request.method() == http::Method::POST
+        && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}

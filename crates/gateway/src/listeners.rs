@@ -1,0 +1,363 @@
+//! Sockets on which the world is served: who is let in.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tollfree::gateway::{BindError, RateLimitedLog, SocketFile, SocketMode, bind_unix};
+
+use crate::client::{Class, Client, counted_by};
+use crate::config::Listener;
+use crate::connection;
+use crate::descriptors;
+use crate::frontend::Frontend;
+use crate::metrics::Metrics;
+use crate::passed::{self, Passed};
+use crate::refusal::Refusal;
+use crate::reload::Current;
+use crate::shares::Owner;
+use crate::tls::{Certificates, Protocol, TlsError};
+
+/// How long nobody is accepted after that has failed, as it does without a free descriptor: at first, and when it fails again and again.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+static NOT_ACCEPTED: RateLimitedLog = RateLimitedLog::new();
+
+/// Why a listener can't be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address can't be bound.
+    #[error("listeners.{listener}.address: {address} can't be bound: {source}")]
+    Bind {
+        /// The listener's name.
+        listener: String,
+        /// As configured.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The path can't be bound.
+    #[error("listeners.{listener}.address: {source}")]
+    Unix {
+        /// The listener's name.
+        listener: String,
+        /// What is in the way; it names the path.
+        source: BindError,
+    },
+    /// No TLS.
+    #[error("listeners.{listener}.tls: {source}")]
+    Tls {
+        /// The listener's name.
+        listener: String,
+        /// What is wrong.
+        source: TlsError,
+    },
+}
+
+/// Places for connections.
+pub(crate) struct Places {
+    config: Current,
+    taken: Mutex<Taken>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Taken {
+    count: u32,
+    by_address: HashMap<IpAddr, u32>,
+}
+
+/// One connection's place, until it is dropped.
+pub(crate) struct Admitted {
+    places: Arc<Places>,
+    address: Option<IpAddr>,
+}
+
+impl Places {
+    pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Places {
+        Places { config, taken: Mutex::default(), metrics }
+    }
+
+    /// Where `address` is none, those that come share with nobody, or are of this host.
+    fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Admitted, Refusal> {
+        let config = self.config.load();
+        let mut taken = self.taken.lock();
+        if taken.count >= descriptors::connections_max(&config) {
+            return Err(Refusal::Connections);
+        }
+        if let Some(address) = address {
+            let of_address = taken.by_address.entry(address).or_default();
+            if *of_address >= descriptors::connections_per_address_max(&config) {
+                return Err(Refusal::ConnectionsPerAddress);
+            }
+            *of_address += 1;
+        }
+        taken.count += 1;
+        self.metrics.connections.inc();
+        Ok(Admitted { places: self.clone(), address })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.count -= 1;
+        if let Some(address) = self.address
+            && let Some(count) = taken.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                taken.by_address.remove(&address);
+            }
+        }
+        self.places.metrics.connections.dec();
+    }
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    /// The file goes with this; there is none where the service manager keeps it.
+    Unix {
+        listener: UnixListener,
+        _file: Option<SocketFile>,
+    },
+}
+
+/// A bound listener.
+pub(crate) struct Bound {
+    name: String,
+    socket: Socket,
+    certificates: Option<Arc<Certificates>>,
+}
+
+impl Bound {
+    pub(crate) async fn bind(
+        name: &str,
+        listener: &Listener,
+        passed: &mut Passed,
+    ) -> Result<Bound, ListenError> {
+        let certificates = match &listener.tls {
+            None => None,
+            Some(files) => {
+                let read = Certificates::read(files, Protocol::Http2).await;
+                let read = read.map_err(|source| ListenError::Tls { listener: name.into(), source })?;
+                Some(Arc::new(read))
+            }
+        };
+        let address = &*listener.address;
+        let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
+            passed.take(name).map(|socket| match socket {
+                passed::Socket::Tcp(listener) => Socket::Tcp(listener),
+                passed::Socket::Unix(listener) => Socket::Unix { listener, _file: None },
+            })
+        } else if let Some(path) = address.strip_prefix("unix:") {
+            let bound = bind_unix(Path::new(path), SocketMode::Umask).await;
+            let (listener, _file) =
+                bound.map_err(|source| ListenError::Unix { listener: name.into(), source })?;
+            Ok(Socket::Unix { listener, _file })
+        } else {
+            TcpListener::bind(address).await.map(Socket::Tcp)
+        };
+        let socket = socket.map_err(|source| ListenError::Bind {
+            listener: name.into(),
+            address: listener.address.clone(),
+            source,
+        })?;
+        Ok(Bound { name: name.into(), socket, certificates })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn certificates(&self) -> Option<&Arc<Certificates>> {
+        self.certificates.as_ref()
+    }
+
+    /// As clients write it: with the port that was chosen where the config says 0.
+    pub(crate) fn address(&self) -> String {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        match &self.socket {
+            Socket::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("{scheme}://{address}"),
+                Err(error) => format!("{scheme}://({error})"),
+            },
+            Socket::Unix { listener, .. } => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map_or_else(|| "unix:".into(), |path| format!("unix:{}", path.display()))
+            }
+        }
+    }
+
+    /// Lets clients in until the gateway stops; then waits for those who are in.
+    pub(crate) async fn serve(
+        self,
+        frontend: Arc<Frontend>,
+        places: Arc<Places>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let mut connections = JoinSet::new();
+        let mut follow = JoinSet::new();
+        if let Some(certificates) = &self.certificates {
+            follow.spawn(certificates.clone().follow(self.name.clone(), frontend.metrics.clone()));
+        }
+        let entrance = Entrance {
+            listener: self.name.as_str().into(),
+            frontend,
+            places,
+            certificates: self.certificates.clone(),
+            stopping: stopping.clone(),
+        };
+        let mut pause = PAUSE;
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                _ = stopping.wait_for(|stop| *stop) => break,
+            };
+            match accepted {
+                Ok((Stream::Tcp(stream), client)) => entrance.enter(stream, client, &mut connections),
+                Ok((Stream::Unix(stream), client)) => entrance.enter(stream, client, &mut connections),
+                Err(error) => {
+                    if let Some(unsaid) = NOT_ACCEPTED.turn() {
+                        tracing::warn!(listener = self.name, %error, unsaid, "nobody can be let in at the moment");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(PAUSE_MAX);
+                    continue;
+                }
+            }
+            pause = PAUSE;
+        }
+        drop(self);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<(Stream, Client)> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Without it, an answer waits for the client's acknowledgement of the one before.
+                _ = stream.set_nodelay(true);
+                let counted = counted_by(address);
+                let client = Client::at(&address.to_string(), Class::of(counted));
+                Ok((Stream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
+            }
+            Socket::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let (address, owner) = match stream.peer_cred() {
+                    Ok(peer) => {
+                        let (pid, uid) = (peer.pid().unwrap_or_default(), peer.uid());
+                        (format!("unix:pid={pid},uid={uid}"), Some(Owner::User(uid)))
+                    }
+                    Err(_) => ("unix:".to_owned(), None),
+                };
+                Ok((Stream::Unix(stream), Client::at(&address, Class::Unix).of_owner(owner)))
+            }
+        }
+    }
+}
+
+/// What each newcomer passes.
+struct Entrance {
+    listener: Arc<str>,
+    frontend: Arc<Frontend>,
+    places: Arc<Places>,
+    certificates: Option<Arc<Certificates>>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Entrance {
+    fn enter<S>(&self, stream: S, client: Client, connections: &mut JoinSet<()>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let listener = self.frontend.config.load().listeners.get(&*self.listener).cloned();
+        let client = match listener.is_some_and(|listener| listener.shared_addresses) {
+            true => client.of_owner(None),
+            false => client,
+        };
+        let address = match client.owner() {
+            Some(Owner::Address(address)) => Some(*address),
+            _ => None,
+        };
+        let admitted = match self.places.admit(address) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                let words = format!("too many connections: limits.{} are open already", why.name());
+                self.frontend.metrics.refused(why, &client, "", &words);
+                if self.certificates.is_none() {
+                    // Best effort, and never waited for: what doesn't fit into the socket is not said.
+                    send_away(stream, why);
+                }
+                return;
+            }
+        };
+        let (frontend, mut stopping, listener) =
+            (self.frontend.clone(), self.stopping.clone(), self.listener.clone());
+        let begun_by = Instant::now() + Duration::from_millis(frontend.config.load().limits.handshake_ms);
+        let config = self.certificates.as_ref().map(|certificates| certificates.current());
+        connections.spawn(async move {
+            let _admitted = admitted;
+            let Some(config) = config else {
+                return connection::serve(frontend, stream, client, (&listener, false), begun_by, stopping)
+                    .await;
+            };
+            let handshake = tokio::time::timeout_at(begun_by, TlsAcceptor::from(config).accept(stream));
+            let handshake = tokio::select! {
+                handshake = handshake => handshake,
+                // Nobody has called yet.
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            let stream = match handshake {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    let words = format!("a TLS handshake came to nothing: {error}");
+                    return frontend.metrics.refused(Refusal::Handshake, &client, "", &words);
+                }
+                Err(_) => {
+                    let words = "a TLS handshake was not over in time";
+                    return frontend.metrics.refused(Refusal::Handshake, &client, "", words);
+                }
+            };
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let client = match shown {
+                Some(certificate) => client.with_certificate(certificate),
+                None => client,
+            };
+            connection::serve(frontend, stream, client, (&listener, true), begun_by, stopping).await;
+        });
+    }
+}
+
+/// Says by HTTP/2 why a connection is closed: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM and words.
+fn send_away<S: AsyncWrite + Unpin>(mut stream: S, why: Refusal) {
+    let words = format!("too many connections: limits.{} are open already", why.name());
+    let mut bytes = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+    // The words are some 80 bytes: their length fits into one byte.
+    bytes.extend([0, 0, (words.len() + 8).min(255) as u8, 7, 0, 0, 0, 0, 0]);
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 11]);
+    bytes.extend(words.as_bytes());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    _ = std::pin::Pin::new(&mut stream).poll_write(&mut cx, &bytes);
+    _ = std::pin::Pin::new(&mut stream).poll_shutdown(&mut cx);
+}

@@ -1,0 +1,73 @@
+//! Tables of groups' methods, by the descriptor sets that the config names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tollfree::gateway::{MethodTypes, Tables, read_file};
+use tollfree_schema::Schema;
+
+use crate::config::Config;
+
+/// The longest descriptor set that is read, in bytes.
+const LEN_MAX: u64 = 64 << 20;
+
+/// Those of each group that has some.
+pub(crate) type GroupTables = BTreeMap<String, Arc<Tables>>;
+
+/// A group's descriptor set is of no use.
+#[derive(Debug, thiserror::Error)]
+#[error("groups.{group}.descriptors: {file}: {problem}", file = .file.display())]
+#[non_exhaustive]
+pub struct DescriptorsError {
+    /// The group.
+    pub group: String,
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it, and what to do.
+    pub problem: String,
+}
+
+/// Reads the descriptor sets of all groups, which blocks the thread.
+///
+/// # Errors
+/// The first that is of no use.
+pub(crate) fn read(config: &Config) -> Result<GroupTables, DescriptorsError> {
+    let mut tables = GroupTables::new();
+    for (group, file) in
+        config.groups.iter().filter_map(|(name, group)| Some((name, group.descriptors.as_ref()?)))
+    {
+        let of_group = tables_in(file).map_err(|problem| DescriptorsError {
+            group: group.clone(),
+            file: file.clone(),
+            problem,
+        })?;
+        tracing::info!(group, file = %file.display(), methods = of_group.len(), "its methods' tables were read");
+        tables.insert(group.clone(), Arc::new(of_group));
+    }
+    Ok(tables)
+}
+
+fn tables_in(file: &Path) -> Result<Tables, String> {
+    of_set(&read_file(file, LEN_MAX).map_err(|error| error.to_string())?)
+}
+
+fn of_set(set: &[u8]) -> Result<Tables, String> {
+    let schema = Schema::from_descriptor_set(set).map_err(|error| {
+        format!("{error}; write it with `protoc --include_imports --descriptor_set_out` or `buf build -o`")
+    })?;
+    let table = schema.compile().map_err(|error| error.to_string())?;
+    let mut methods = Vec::new();
+    for service in &schema.services {
+        for method in &service.methods {
+            // A table has no more types than this counts.
+            let [request_idx, reply_idx] = [method.input_idx, method.output_idx].map(|idx| idx as u32);
+            let path = format!("/{}/{}", service.name, method.name);
+            methods.push(MethodTypes { path, request_idx, reply_idx });
+        }
+    }
+    if methods.is_empty() {
+        return Err("it has no service".into());
+    }
+    Tables::new(table, methods).map_err(|error| error.to_string())
+}

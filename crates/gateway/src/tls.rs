@@ -1,0 +1,208 @@
+//! Certificates of a listener, and reading them again when their files change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ALL_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tollfree::gateway::{STREAM_PROTOCOL, aside, read_file};
+
+use crate::config::Tls;
+use crate::metrics::Metrics;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest file of certificates or keys that is read, in bytes: several times what all authorities of a system have together.
+pub(crate) const CERTIFICATE_LEN_MAX: u64 = 4 << 20;
+
+/// Why a listener has no TLS, or keeps the certificates that it has.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file can't be read, or is no PEM.
+    #[error("{file}: {problem}")]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// The files are no pair, or can't be used.
+    #[error("{certificate} and {key}: {problem}")]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's.
+        key: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// What is spoken behind TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http2,
+    /// That of backends of other hosts.
+    Device,
+}
+
+impl Protocol {
+    /// Its name in TLS, and the versions that it is spoken behind.
+    fn of_tls(self) -> (&'static [u8], &'static [&'static SupportedProtocolVersion]) {
+        match self {
+            Protocol::Http2 => (b"h2", ALL_VERSIONS),
+            Protocol::Device => (STREAM_PROTOCOL, NEWEST),
+        }
+    }
+}
+
+/// What a listener's handshakes use now.
+pub(crate) struct Certificates {
+    protocol: Protocol,
+    files: ArcSwap<Tls>,
+    current: ArcSwap<ServerConfig>,
+}
+
+/// Certificates that were read and can be used.
+pub(crate) struct Prepared {
+    files: Arc<Tls>,
+    config: Arc<ServerConfig>,
+}
+
+/// By what a changed file is known.
+type Look = Vec<Option<(SystemTime, u64)>>;
+
+impl Certificates {
+    /// Reads the files aside.
+    pub(crate) async fn read(files: &Tls, protocol: Protocol) -> Result<Certificates, TlsError> {
+        let own = files.clone();
+        let config = aside(move || server_config(&own, protocol)).await;
+        let config =
+            config.map_err(|error| file(&files.certificate, format!("can't be read: {error}")))??;
+        let current = ArcSwap::new(config);
+        Ok(Certificates { protocol, files: ArcSwap::from_pointee(files.clone()), current })
+    }
+
+    /// Whether files can be used. Blocks the thread.
+    pub(crate) fn check(files: &Tls, protocol: Protocol) -> Result<(), TlsError> {
+        server_config(files, protocol).map(drop)
+    }
+
+    /// What other files hold, to be used from a later moment on. Blocks the thread.
+    pub(crate) fn prepare(&self, files: &Tls) -> Result<Prepared, TlsError> {
+        Ok(Prepared { files: Arc::new(files.clone()), config: server_config(files, self.protocol)? })
+    }
+
+    pub(crate) fn use_these(&self, prepared: Prepared) {
+        self.files.store(prepared.files);
+        self.current.store(prepared.config);
+    }
+
+    /// For one handshake. Connections keep what they began with.
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.current.load_full()
+    }
+
+    /// Blocks the thread.
+    fn look(&self) -> Look {
+        let files = self.files.load();
+        let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+        let look = |file: &PathBuf| {
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        files.into_iter().flatten().map(look).collect()
+    }
+
+    /// What the files hold, if they have changed. Blocks the thread.
+    fn news(&self, seen: Option<&Look>) -> (Look, Option<Result<Prepared, TlsError>>) {
+        let look = self.look();
+        let is_news = seen.is_some_and(|seen| *seen != look);
+        (look, is_news.then(|| self.prepare(&self.files.load())))
+    }
+
+    /// Reads the files again whenever they have changed, until it is dropped. What can't be read leaves all as it is.
+    pub(crate) async fn follow(self: Arc<Self>, listener: String, metrics: Arc<Metrics>) {
+        let mut seen = None;
+        loop {
+            let (own, before) = (self.clone(), seen.clone());
+            if let Ok((look, news)) = aside(move || own.news(before.as_ref())).await {
+                match news {
+                    None => {}
+                    Some(Ok(prepared)) => {
+                        self.use_these(prepared);
+                        tracing::info!(listener, "certificates were read again");
+                    }
+                    // A certificate is often there before its key: the next look finds both.
+                    Some(Err(error)) => {
+                        metrics.reload_failures.inc();
+                        tracing::error!(listener, %error, "the new certificates are of no use; the old ones stay");
+                    }
+                }
+                seen = Some(look);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn file(file: &Path, problem: impl Into<String>) -> TlsError {
+    TlsError::File { file: file.to_owned(), problem: problem.into() }
+}
+
+fn bytes_of(path: &Path) -> Result<Vec<u8>, TlsError> {
+    read_file(path, CERTIFICATE_LEN_MAX).map_err(|error| file(path, error.to_string()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes_of(path)?).collect();
+    let read = read.map_err(|error| file(path, format!("can't be read as PEM: {error}")))?;
+    if read.is_empty() {
+        return Err(file(path, "holds no certificate: it needs a block that begins with BEGIN CERTIFICATE"));
+    }
+    Ok(read)
+}
+
+fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates(&tls.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
+        .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
+    let (name, versions) = protocol.of_tls();
+    let provider = Arc::new(ring::default_provider());
+    let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        problem: error.to_string(),
+    };
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(pair)?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| file(path, error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = verifier.build().map_err(|error| file(path, error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    config.alpn_protocols = vec![name.to_vec()];
+    if protocol == Protocol::Device {
+        // What was resumed would be let in by a certificate that is not looked at again.
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
+}

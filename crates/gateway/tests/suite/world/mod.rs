@@ -1,0 +1,54 @@
+//! The gateway from outside: gRPC clients that know nothing of it, and peers that mean it no good.
+
+mod answers;
+mod arrivals;
+mod batch_ends;
+mod batches;
+mod calls;
+mod compression;
+mod compression_limits;
+mod connections;
+mod crowds;
+mod cut;
+mod deadlines;
+mod direct_connections;
+mod egress;
+mod egress_limits;
+mod ended;
+mod files;
+mod floods;
+mod identity;
+mod lab;
+mod leaving;
+mod levels;
+mod liars;
+mod limits;
+mod load_balancing;
+mod long_answers;
+mod nested;
+mod nested_lies;
+mod nested_limits;
+/// What calls of the transport alone say and hear.
+#[path = "../../../../../tests/direct-stubs/tests/suite/objects/raw.rs"]
+mod object_ends;
+mod objects;
+mod pages;
+mod placed;
+pub(crate) mod probe;
+mod raw;
+mod registers;
+mod reload;
+mod secrets;
+mod shares;
+mod silence;
+mod sockets;
+mod stream;
+mod stream_via;
+mod table_loads;
+mod tables;
+pub(crate) mod taker;
+mod tenants;
+mod tls;
+mod traces;
+mod unasked;
+mod unread;

@@ -1,0 +1,125 @@
+//! A call on its way to a backend connection that may turn it away, for it is about to leave.
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::call::attempts::{Call, Failed, deadline_ns};
+use crate::endpoint::Connection;
+use crate::endpoint::balance::Picked;
+use crate::gateway::Attached;
+use crate::gateway::objects::Way;
+use crate::http::call::Replayed;
+use crate::http::replay::KEPT_LEN_MAX;
+use crate::message::encoding::headers_say_encoding;
+use crate::message::holdings::Holdings;
+use crate::message::out_of_band::{OfClient, OfServer};
+use crate::message::repacking::{Repacking, Room};
+use crate::metadata::timeout;
+
+/// A call that a gateway hands to a backend connection, and to another if that one has not looked at it.
+///
+/// A backend connection that is shut down, or has died, turns away calls that were on their way to it. Up to 256 KiB of the request are kept until an
+/// answer begins, so that such a call can be failed over.
+pub struct Dispatch {
+    call: Replayed,
+    room: Option<Arc<dyn Room>>,
+    holdings: Option<Arc<dyn Holdings>>,
+    /// It came by a session, so its answer stays on this host, and may pass beside its body.
+    is_relayed: bool,
+}
+
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatch").finish_non_exhaustive()
+    }
+}
+
+/// A backend connection has not answered a call.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// What the call ends with, unless it is handed to another.
+    pub status: Status,
+    /// The backend connection has not looked at the call and takes none any more, and all of the request is still here.
+    pub may_fail_over: bool,
+}
+
+impl Dispatch {
+    /// How much of a request is kept, in bytes, until an answer begins.
+    pub const KEPT_LEN_MAX: usize = KEPT_LEN_MAX;
+
+    /// A call from outside. Its `grpc-timeout` counts from here.
+    pub fn new(request: Request<Body>) -> Dispatch {
+        let (mut parts, body) = request.into_parts();
+        // A gateway has refused what is no timeout.
+        let deadline_ns = timeout(&parts.headers).unwrap_or_default().map(deadline_ns);
+        // Of a call that came by a session.
+        let came = parts.extensions.remove().and_then(|OfServer(came)| came.onward());
+        let is_relayed = came.is_some();
+        if let Some(onward) = came {
+            parts.extensions.insert(OfClient(onward));
+        }
+        Dispatch {
+            call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns),
+            room: None,
+            holdings: None,
+            is_relayed,
+        }
+    }
+
+    /// Whether the call says how its messages are compressed, or how those of its answer may be.
+    pub fn says_encoding(&self) -> bool {
+        headers_say_encoding(self.call.headers())
+    }
+
+    /// Has compressed messages inflated, and answers deflated, where the handler takes objects, as long as there is room. Without it, that is
+    /// the backend's, which gets such messages as bytes. Answers to a call that came by a session are not deflated.
+    #[must_use]
+    pub fn room(self, room: Arc<dyn Room>) -> Dispatch {
+        Dispatch { room: Some(room), ..self }
+    }
+
+    /// Counts what is held of objects of the answer that are longer than a frame, or long to verify. A call for whose answer there is no
+    /// room ends RESOURCE_EXHAUSTED.
+    #[must_use]
+    pub fn count_holdings(self, holdings: Arc<dyn Holdings>) -> Dispatch {
+        Dispatch { holdings: Some(holdings), ..self }
+    }
+}
+
+impl Attached {
+    /// Has this backend connection answer a call. Dropping the future, or the body that it gives, cancels the call.
+    ///
+    /// # Errors
+    /// [`Unanswered`] says whether another backend connection may have the call.
+    pub async fn hand(&self, dispatch: &mut Dispatch) -> Result<Response<Body>, Unanswered> {
+        let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
+        let way =
+            self.objects.of(dispatch.call.path(), dispatch.call.headers(), dispatch.room.as_ref(), self);
+        let (translation, repacking, conversion) = match way {
+            Way::Plain => (None, None, None),
+            Way::Objects(translation, repacking) => (Some(translation), repacking, None),
+            Way::Bytes(conversion) => (None, None, Some((self.objects.conversions().clone(), conversion))),
+            Way::Refused(status) => return Err(Unanswered { status, may_fail_over: false }),
+        };
+        dispatch.call.translate(translation, dispatch.holdings.clone());
+        dispatch.call.repack(match dispatch.is_relayed {
+            true => repacking.map(Repacking::of_request),
+            false => repacking,
+        });
+        dispatch.call.count(conversion);
+        // An attempt that no server has looked at is none to the one that answers.
+        match dispatch.call.attempt(&Picked { endpoint, connection }, 0).await {
+            Ok(response) => {
+                dispatch.call.commit();
+                Ok(dispatch.call.repacked(response.map(Body::new)))
+            }
+            Err(Failed { status, unseen }) => {
+                let may_fail_over = unseen && !self.is_open() && dispatch.call.is_whole();
+                Err(Unanswered { status, may_fail_over })
+            }
+        }
+    }
+}
