@@ -18,23 +18,9 @@
 //! `asked` (u64, see [`Asked`]): how a gateway asks the process that it calls to wait.
 //! Each field lies in a line of its own with whatever is read together with it.
 
-use crate::limits::{ASKED_SPIN_US_MAX, PAGE_LEN};
+use crate::limits::ASKED_SPIN_US_MAX;
 
-/// Offset of `consumed` (u64).
-pub const CONSUMED_OFF: usize = 64;
-/// Offset of `waiting` (u32).
-pub const WAITING_OFF: usize = 128;
-/// Offset of `cpu` (u32).
-pub const CPU_OFF: usize = 132;
-/// Offset of `load` (u32).
-pub const LOAD_OFF: usize = 192;
-/// Offset of `asked` (u64).
-pub const ASKED_OFF: usize = 256;
-/// Offset of the ring.
-pub const RING_OFF: usize = PAGE_LEN;
-
-/// `cpu` of a side that does not say where it runs.
-pub const CPU_UNKNOWN: u32 = u32::MAX;
+pub use crate::constants::control::*;
 
 /// The `load` word for so many calls under way. 0, as in a fresh region, is left for a server that doesn't say.
 pub fn load_word(count: u32) -> u32 {

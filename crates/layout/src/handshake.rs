@@ -33,72 +33,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::limits::{HELLO_LEN, HELLO_TEXT_MAX};
 use crate::pool::POOL_ID_LEN;
 
+pub use crate::constants::handshake::*;
+
 /// The first eight bytes of every handshake message.
 pub const MAGIC: [u8; 8] = *b"TOLLFREE";
 /// How a client that speaks HTTP/2 begins; recognised so that it can be told what it has reached.
 pub const HTTP2_PREFACE: &[u8; 8] = b"PRI * HT";
-/// The oldest version this code speaks.
-pub const VERSION_MIN: u16 = 1;
-/// The newest version this code speaks.
-pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
 pub const FEATURES: u64 =
     feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL | feature::LENDING;
-/// Length of a token, and of the answer to one.
-pub const TOKEN_LEN: usize = 16;
-/// Length of an IP address in a message.
-pub const TCP_ADDRESS_LEN: usize = 16;
-/// Length of what the backend connections of one server have in common.
-pub const PROCESS_ID_LEN: usize = 16;
 
-/// Bits of [`Hello::features`].
-pub mod feature {
-    /// The server says in its control page how busy it is, and the client looks there.
-    pub const LOAD: u64 = 0x1;
-    /// Messages may have parts in the pool that [`Hello::pool`](super::Hello::pool) names. In force only where both name the
-    /// same one.
-    pub const POOL: u64 = 0x2;
-    /// The client presents a token that the server gave it over TCP, and the server answers it.
-    pub const UPGRADE: u64 = 0x4;
-    /// Each side gives the other a doorbell that is rung by reading, as its first word after the handshake.
-    pub const DOORBELL: u64 = 0x8;
-    /// The client, a gateway, may ask the server to join a pool of the gateway's; what it sends may be a segmented message of that one then.
-    pub const LENDING: u64 = 0x10;
-}
+pub use crate::constants::feature;
 
-/// Values of [`Hello::kind`].
-pub mod kind {
-    /// A client asks for a session.
-    pub const HELLO: u32 = 1;
-    /// The server agrees; `ver_min` and `ver_max` both hold the version chosen.
-    pub const WELCOME: u32 = 2;
-    /// The server declines; `reason` and `text` say why.
-    pub const REFUSAL: u32 = 3;
-    /// A process asks a gateway for a session in which the gateway is the client.
-    pub const ATTACH: u32 = 4;
-    /// A client asks a gateway for a session whose calls the gateway makes elsewhere.
-    pub const VIA: u32 = 5;
-}
+pub use crate::constants::kind;
 
-/// Values of [`Hello::reason`].
-pub mod reason {
-    /// No version in common.
-    pub const VERSION: u32 = 1;
-    /// A required feature is not known.
-    pub const FEATURE: u32 = 2;
-    /// The peer's user is not allowed.
-    pub const USER: u32 = 3;
-    /// The region or a size was not acceptable.
-    pub const REGION: u32 = 4;
-    /// The server is at its limit or out of a resource; try later.
-    pub const BUSY: u32 = 5;
-    /// The message was not a handshake.
-    pub const MALFORMED: u32 = 6;
-    /// The token is not one that the server has given out, or not any more.
-    pub const TOKEN: u32 = 7;
-    /// The server gave the token out over another connection than the client's.
-    pub const ENDS: u32 = 8;
-}
+pub use crate::constants::reason;
 
 /// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

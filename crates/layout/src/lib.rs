@@ -6,12 +6,13 @@
 //! `spec/table.md` and `spec/flat.md` say the same in prose; where they differ from this, that is a bug.
 //!
 //! Beside the protocol stand what the processor shares: compiled message types ([`table`], `spec/table.md`) and decoded
-//! messages ([`linear`], `spec/flat.md`).
+//! messages ([`flat`], `spec/flat.md`).
 //!
 //! All numbers are little endian. Whatever a peer wrote is read as raw integers ([`zerocopy`] types without any
 //! invalid bit pattern) and becomes an enum or a bool only through a checked conversion.
 #![forbid(unsafe_code)]
 
+mod constants;
 pub mod control;
 pub mod description;
 pub mod device;
@@ -19,7 +20,6 @@ pub mod errors;
 pub mod flat;
 pub mod frame;
 pub mod handshake;
-pub mod limits;
 pub mod metadata;
 mod numbers;
 pub mod pool;
@@ -29,6 +29,7 @@ pub mod segmented;
 pub mod steps;
 pub mod table;
 
+pub use constants::limits;
 pub use numbers::{
     AreaIdx, ByteOff, ExtentIdx, Generation, MemberIdx, MethodIdx, PageIdx, RingPos, SegmentedIdx, StreamId,
 };

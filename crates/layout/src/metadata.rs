@@ -7,6 +7,8 @@
 //! Names are lower case as in HTTP/2. Values are the bytes that gRPC over HTTP/2 would send; those of names that
 //! end in `-bin` are base64 there and here. The table of [`STATIC_NAMES`] is part of the protocol version.
 
+pub use crate::constants::metadata::*;
+
 /// Names that travel as one byte: the index into this table plus one. Append only.
 pub const STATIC_NAMES: [&str; 32] = [
     "grpc-message",
@@ -42,11 +44,6 @@ pub const STATIC_NAMES: [&str; 32] = [
     "server",
     "host",
 ];
-
-/// Longest name that a pair can carry.
-pub const NAME_LEN_MAX: usize = u8::MAX as usize;
-/// Longest value that a pair can carry.
-pub const VALUE_LEN_MAX: usize = u16::MAX as usize;
 
 /// Why a block was not packed or not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -54,102 +54,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::limits::PAGE_LEN;
 use crate::{ExtentIdx, Generation, MemberIdx, PageIdx};
 
+pub use crate::constants::pool::*;
+
 /// The first eight bytes of an extent.
 pub const EXTENT_MAGIC: [u8; 8] = *b"TFEXTENT";
 /// The first eight bytes of a message.
 pub const POOL_MAGIC: [u8; 8] = *b"TOLLPOOL";
-/// The version of all that is described here.
-pub const POOL_VERSION: u32 = 1;
-/// Length of a pool's name of random bytes.
-pub const POOL_ID_LEN: usize = 16;
 
-/// Where an extent's directory begins.
-pub const DIRECTORY_OFF: usize = PAGE_LEN;
-/// Length of a directory entry.
-pub const ENTRY_LEN: usize = 16;
-/// Length of a word of a row.
-pub const HOLD_LEN: usize = 8;
-/// Length of a ref as it travels.
-pub const REF_LEN: usize = 56;
-/// Length of a message.
-pub const POOL_MESSAGE_LEN: usize = 80;
-/// Length of the secret with which a member comes back.
-pub const SECRET_LEN: usize = 16;
-
-/// Pages of the smallest extent.
-pub const EXTENT_PAGE_COUNT_MIN: usize = 16;
-/// Pages of the largest extent: 1 GiB of data.
-pub const EXTENT_PAGE_COUNT_MAX: usize = 1 << 18;
-/// Most holds that one reader has of one block.
-pub const HOLD_COUNT_MAX: u32 = u32::MAX;
-/// Bits of a generation; above them in the same word stand pages.
-pub const GENERATION_BITS: u32 = 45;
-/// The last generation that a block can have.
-pub const GENERATION_MAX: u64 = (1 << GENERATION_BITS) - 1;
-
-/// What a message says.
+/// Values of `kind` in a message of a pool.
 pub mod pool_kind {
-    /// Member: I want in. `pool`, `member` and `secret` are zero, or those of before the connection was lost.
-    pub const JOIN: u32 = 1;
-    /// Coordinator: you are in, as `member` of `pool`, and come back with `secret`; `amount` is your quota, `len` the data
-    /// bytes of an ordinary extent.
-    pub const WELCOME: u32 = 2;
-    /// Coordinator: you are not, for `reason`. The socket closes.
-    pub const REFUSAL: u32 = 3;
-    /// Member: I need `amount` bytes of capacity.
-    pub const NEED: u32 = 4;
-    /// Coordinator: here is the right to `amount` bytes.
-    pub const GRANT: u32 = 5;
-    /// Coordinator: there are not as many, for `reason`.
-    pub const DENY: u32 = 6;
-    /// Member: I have made `extent`, of `amount` data bytes, out of what was granted.
-    pub const EXTENT: u32 = 7;
-    /// Coordinator: others can map your `extent` now.
-    pub const EXTENT_OK: u32 = 8;
-    /// Member: I need `extent` of `member`.
-    pub const MAP: u32 = 9;
-    /// Coordinator: here it is, of `amount` data bytes; descriptors: the extent, its owner's life.
-    pub const MAPPED: u32 = 10;
-    /// Member, then coordinator to the owner: this descriptor is my row for `extent` of `member`, its number is `len`;
-    /// `amount` is my process id. To the owner, `member` is the reader, and its life is a second descriptor.
-    pub const ROW: u32 = 11;
-    /// Owner: I look at row `len` that `member` keeps for my `extent`.
-    pub const ROW_OK: u32 = 12;
-    /// Owner: my `extent` can't be given to `member`, or its row not be looked at, for `reason`.
-    pub const NOT_HAD: u32 = 13;
-    /// Coordinator: the owner looks at your row `len` for `extent` of `member`.
-    pub const WATCHED: u32 = 14;
-    /// Coordinator: you can't have `extent` of `member`, for `reason`.
-    pub const MAP_FAILED: u32 = 15;
-    /// Member: I have more than I need, by `amount` bytes.
-    pub const SURPLUS: u32 = 16;
-    /// Coordinator: give back what you can spare, up to `amount` bytes.
-    pub const TAKE_BACK: u32 = 17;
-    /// Member: I gave up `extent` (0: a grant that I made none of), and with it `amount` bytes.
-    pub const RETURNED: u32 = 18;
-    /// Coordinator: the owner of `extent` of `member` has given it up.
-    pub const DROP: u32 = 19;
-    /// Member: I no longer map `extent` of `member`.
-    pub const UNMAPPED: u32 = 20;
-    /// Member that comes back, before RESUMED: I map `extent` of `member`, of `amount` data bytes.
-    pub const PRESENT: u32 = 21;
-    /// Member that comes back: EXTENT and PRESENT have told of all that I have and map.
-    pub const RESUMED: u32 = 22;
-    /// Coordinator to the owner: `member` wants to map your `extent`.
-    pub const WANTED: u32 = 23;
-    /// Owner: here is my `extent`, for `member`; descriptor: the extent.
-    pub const GIVE: u32 = 24;
-    /// Member: I leave. I hold nothing, and take hold of nothing any more.
-    pub const LEAVE: u32 = 25;
-    /// Coordinator: `member` has left, or its process has ended.
-    pub const LEFT: u32 = 26;
-    /// Anybody, in place of JOIN: who is there, and with how much?
-    pub const SHOW: u32 = 27;
-    /// Coordinator: the pool has `amount` bytes, of which `len` are granted or still mapped, and `extent` members.
-    pub const SHOWN: u32 = 28;
-    /// Coordinator: `member` was granted `amount` bytes, `len` of which are extents; `extent` is its process id or 0, `reason` one
-    /// of [`standing`](super::standing).
-    pub const SHOWN_MEMBER: u32 = 29;
+    pub use crate::constants::pool_kind::*;
 
     /// How many descriptors a message of a member has.
     pub const fn fd_count(kind: u32) -> usize {
@@ -160,39 +74,9 @@ pub mod pool_kind {
     }
 }
 
-/// How a member stands with the coordinator.
-pub mod standing {
-    /// It is connected.
-    pub const ATTACHED: u32 = 0;
-    /// It has come back, and has not told of all that it has.
-    pub const RETURNING: u32 = 1;
-    /// It lives, and its connection is lost: what it has and maps stays until it ends.
-    pub const CUT_OFF: u32 = 2;
-}
+pub use crate::constants::standing;
 
-/// Why a request is refused.
-pub mod pool_reason {
-    /// No such member or extent: dead, given up, or never there.
-    pub const GONE: u32 = 1;
-    /// It would exceed the member's quota.
-    pub const QUOTA: u32 = 2;
-    /// The pool has no more.
-    pub const CAPACITY: u32 = 3;
-    /// The coordinator keeps another pool.
-    pub const POOL: u32 = 4;
-    /// Another version.
-    pub const VERSION: u32 = 5;
-    /// The other side reads too slowly, or there are too many; try later.
-    pub const BUSY: u32 = 6;
-    /// Another user.
-    pub const USER: u32 = 7;
-    /// The message makes no sense.
-    pub const MALFORMED: u32 = 8;
-    /// The kernel doesn't let the coordinator watch the member's process.
-    pub const LIFE: u32 = 9;
-    /// The pool is for those who were invited, and this one was not.
-    pub const INVITATION: u32 = 10;
-}
+pub use crate::constants::pool_reason;
 
 /// The header of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

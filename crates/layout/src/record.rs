@@ -15,10 +15,8 @@
 use crate::RingPos;
 use crate::limits::LINE_LEN;
 
-/// Length of the head word.
-pub const HEAD_LEN: usize = 8;
-/// The head word of a line that holds no record yet.
-pub const HEAD_EMPTY: u64 = 0;
+pub use crate::constants::record::*;
+
 const SEQ_MARK: u32 = 1 << 31;
 
 /// The head word of a record of `len` bytes at `pos`.

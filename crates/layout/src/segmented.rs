@@ -18,10 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::pool::REF_LEN;
 
-/// Length of a [`SegmentedHead`].
-pub const SEGMENTED_HEAD_LEN: usize = size_of::<SegmentedHead>();
-/// Length of a [`SegmentEntry`].
-pub const SEGMENT_ENTRY_LEN: usize = size_of::<SegmentEntry>();
+pub use crate::constants::segmented::*;
 
 /// The beginning of a segmented message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -51,7 +51,7 @@ impl Frame {
             chunk_len: head.chunk_len.get(),
             message_len: head.message_len.get(),
         };
-        let known = flags::KNOWN | if segmented_messages { flags::SEGMENTED } else { 0 };
+        let known = flags::KNOWN_FLAGS | if segmented_messages { flags::SEGMENTED } else { 0 };
         if frame.flags & !known != 0 || !frame.makes_sense(sender) {
             return Err(Violation::FrameKind { events: frame.events, flags: frame.flags });
         }

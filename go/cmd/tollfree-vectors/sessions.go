@@ -211,7 +211,7 @@ func (s *side) says(frame []byte) error {
 
 // segmentedOf is a segmented message that stands for the one whose first chunk the frame has, if it has one: segmented messages are counted.
 func segmentedOf(head *wire.Head) *session.Message {
-	if !head.Has(wire.Message) || !head.Flag(wire.IsSegmented) {
+	if !head.Has(wire.Message) || !head.Flag(wire.Segmented) {
 		return nil
 	}
 	bytes := mem.BufferSlice{mem.SliceBuffer{0}}

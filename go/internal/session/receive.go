@@ -277,7 +277,7 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		chunk.Batch = head.MessageLen
 	}
 	chunk.Data = data
-	if head.Flag(wire.IsSegmented) {
+	if head.Flag(wire.Segmented) {
 		chunk.SegmentedMessage = s.segmented.came()
 	}
 	st.push(chunk)
@@ -306,7 +306,7 @@ func (s *Session) receiveForNobody(head *wire.Head) error {
 		return err
 	}
 	s.oweSession(uint64(head.ChunkLen) + wire.ChunkCharge)
-	if head.Flag(wire.IsSegmented) {
+	if head.Flag(wire.Segmented) {
 		s.TookSegmented(s.segmented.came())
 	}
 	return nil

@@ -148,7 +148,7 @@ func TestWithoutAPoolThereAreNoSegmentedMessages(t *testing.T) {
 		t.Error("it may send segmented messages")
 	}
 	for _, head := range []wire.Head{
-		{Events: wire.Headers | wire.Message, Flags: wire.First | wire.Last | wire.IsSegmented | wire.NamesMethod, Stream: 1, HeadersLen: 8},
+		{Events: wire.Headers | wire.Message, Flags: wire.First | wire.Last | wire.Segmented | wire.NamesMethod, Stream: 1, HeadersLen: 8},
 		{Events: wire.Control, Code: wire.SegmentedTaken, ChunkLen: 1},
 		{Events: wire.Control, Code: wire.SegmentedBytes},
 	} {

@@ -325,7 +325,7 @@ func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
 			head.Flags |= wire.Compressed
 		}
 		if message.SegmentedMessage != nil {
-			head.Flags |= wire.IsSegmented
+			head.Flags |= wire.Segmented
 		}
 	}
 	if message.sent+n < message.length {

@@ -7,51 +7,7 @@ import (
 
 // Lengths of a frame's fixed parts, spec/wire.md, section 8.
 const (
-	FrameHeadLen   = 24
-	DeadlineLen    = 8
-	AreaRangeLen   = 16
 	BatchPrefixLen = 5
-)
-
-// Events of a frame.
-const (
-	Headers   = 0x01
-	Message   = 0x02
-	HalfClose = 0x04
-	Trailers  = 0x08
-	Cancel    = 0x10
-	Credit    = 0x20
-	Drain     = 0x40
-	Control   = 0x80
-)
-
-// Flags of a frame. Batch and Object have the bits of NamesMethod and Refused, and are told apart by the events.
-const (
-	First       = 0x01
-	Last        = 0x02
-	Compressed  = 0x04
-	InArea      = 0x08
-	NamesMethod = 0x10
-	Batch       = 0x10
-	HasDeadline = 0x20
-	Refused     = 0x40
-	Object      = 0x40
-	// KnownFlags are those without features. IsSegmented needs the feature POOL.
-	KnownFlags  = 0x7f
-	IsSegmented = 0x80
-)
-
-// Codes of CONTROL. Those of segmented messages need the feature POOL.
-const (
-	AreaOffer       = 1
-	AreaAccept      = 2
-	AreaRefuse      = 3
-	AreaDrop        = 4
-	Close           = 5
-	SegmentedTaken  = 6
-	SegmentedWanted = 7
-	SegmentedBytes  = 8
-	Objects         = 9
 )
 
 // MethodNotInterned is the code of an opening whose method has no index.
@@ -134,7 +90,7 @@ func (h *Head) ChunkAt() int { return h.TrailersAt() + int(h.TrailersLen) }
 func (h *Head) Check(sender Role, recordLen int, segmented bool) error {
 	known := uint8(KnownFlags)
 	if segmented {
-		known |= IsSegmented
+		known |= Segmented
 	}
 	if h.Flags&^known != 0 || !h.makesSense(sender) || !segmented && h.aboutSegmentedMessages() {
 		return fmt.Errorf("events %#02x, flags %#02x, code %d and lengths of a frame that do not go together", h.Events, h.Flags, h.Code)
@@ -178,9 +134,9 @@ func (h *Head) makesSense(sender Role) bool {
 	case h.IsBatch(sender):
 		return h.Has(Message) && h.Flags&^(InArea|Object) == First|Last|Batch && h.MessageLen != 0 && h.ChunkLen != 0
 	case !h.Has(Message):
-		return h.Flags&(First|Last|Compressed|InArea|Object|IsSegmented) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
+		return h.Flags&(First|Last|Compressed|InArea|Object|Segmented) == 0 && h.ChunkLen == 0 && h.MessageLen == 0
 	case !h.Flag(First):
-		return h.MessageLen == 0 && h.Flags&(Compressed|Object|IsSegmented) == 0
+		return h.MessageLen == 0 && h.Flags&(Compressed|Object|Segmented) == 0
 	}
 	return !(h.Flag(Compressed) && h.Flag(Object))
 }

@@ -12,27 +12,6 @@ import (
 // Magic begins every handshake message.
 const Magic = "TOLLFREE"
 
-// Kinds of handshake messages, spec/wire.md, section 3.
-const (
-	KindHello   = 1
-	KindWelcome = 2
-	KindRefusal = 3
-	KindAttach  = 4
-	KindVia     = 5
-)
-
-// Reasons of a REFUSAL.
-const (
-	ReasonVersion   = 1
-	ReasonFeature   = 2
-	ReasonUser      = 3
-	ReasonRegion    = 4
-	ReasonBusy      = 5
-	ReasonMalformed = 6
-	ReasonToken     = 7
-	ReasonEnds      = 8
-)
-
 // Hello is a handshake message of any kind.
 type Hello struct {
 	Kind                         uint32

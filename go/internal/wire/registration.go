@@ -6,15 +6,6 @@ import (
 	"strings"
 )
 
-// Limits of registrations, spec/wire.md, sections 18 and 24.
-const (
-	RegistrationLenMax = 8192
-	ProcessIDLen       = 16
-	GroupLenMax        = 64
-	ServiceCountMax    = 256
-	ServiceLenMax      = 255
-)
-
 // A Registration is what a process says of itself that attaches to a gateway.
 type Registration struct {
 	// Process is the same for all backend connections of one server.

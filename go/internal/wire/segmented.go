@@ -8,14 +8,8 @@ import (
 
 // Lengths of a segmented message's parts, spec/wire.md, section 12.
 const (
-	SegmentedHeadLen     = 8
-	SegmentEntryLen      = 64
-	RefLen               = 56
-	SegmentedRefCountMax = 1024
+	RefLen = 56
 )
-
-// SegmentedCountMax is up to how many segmented messages a sender keeps for a peer that has not taken them.
-const SegmentedCountMax = 1024
 
 // A SegmentEntry is a ref, and how many inline bytes go before its own.
 type SegmentEntry struct {

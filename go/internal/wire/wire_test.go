@@ -54,7 +54,7 @@ func TestConstantsAreTheDocuments(t *testing.T) {
 	})
 	compare(t, "### Frame head", "flag", 0, 1, map[string]uint64{
 		"FIRST": First, "LAST": Last, "COMPRESSED": Compressed, "IN_AREA": InArea, "NAMES_METHOD": NamesMethod, "BATCH": Batch,
-		"HAS_DEADLINE": HasDeadline, "REFUSED": Refused, "OBJECT": Object, "KNOWN": KnownFlags,
+		"HAS_DEADLINE": HasDeadline, "REFUSED": Refused, "OBJECT": Object, "KNOWN_FLAGS": KnownFlags,
 	})
 	compare(t, "### Frame head", "control code", 0, 1, map[string]uint64{
 		"AREA_OFFER": AreaOffer, "AREA_ACCEPT": AreaAccept, "AREA_REFUSE": AreaRefuse, "AREA_DROP": AreaDrop, "CLOSE": Close,

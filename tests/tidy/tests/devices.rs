@@ -1,5 +1,6 @@
 //! `spec/device.md` says what the code does: its messages and their limits.
 
+use crate::constants::numbers;
 use crate::{hold, read};
 
 /// What the specification lacks of what the code says.
@@ -43,19 +44,19 @@ fn limits_are_those_of_the_code() {
         let value = line.and_then(|line| line.split(" = ").nth(1)).expect(name).trim_end_matches(';');
         value.split(" * ").map(|factor| factor.replace('_', "").parse::<u64>().expect(name)).product()
     };
-    let limits = "crates/layout/src/limits.rs";
-    let (line, longest) = (of(limits, "LINE_LEN"), of(limits, "RING_LEN_MAX"));
+    let limits = numbers(&["limits"]);
+    let (line, longest) = (limits["LINE_LEN"], limits["RING_LEN_MAX"]);
     let rows = [
         row("head of a message", of("crates/layout/src/device.rs", "HEAD_LEN")),
         row("line", line),
-        row("shortest ring", of(limits, "RING_LEN_MIN")),
+        row("shortest ring", limits["RING_LEN_MIN"]),
         row("longest ring", longest),
         row("lines of one WRITE, at most", longest / line - 1),
         row(
             "BEATs between two of the receiver's times",
             of("crates/transport/src/link/window.rs", "BEAT_COUNT_MAX"),
         ),
-        row("registration", of(limits, "REGISTRATION_LEN_MAX")),
+        row("registration", limits["REGISTRATION_LEN_MAX"]),
     ];
     hold("limits of spec/device.md", rows.into_iter().flatten().collect());
 }

@@ -4,6 +4,7 @@
 //! Every rule is a function from text to complaints, so that `rules` can show that it is able to complain.
 
 mod commands;
+mod constants;
 mod devices;
 mod documents;
 mod faults;

@@ -1,62 +1,20 @@
 //! `spec/pool.md` says what the code does: its constants and its structures.
 
-use std::collections::BTreeMap;
-
-use tollfree_layout::pool::{
-    EXTENT_MAGIC, ExtentHead, POOL_MAGIC, PoolMessage, RefHead, pool_kind, pool_reason, standing,
-};
+use tollfree_layout::pool::{EXTENT_MAGIC, ExtentHead, POOL_MAGIC, PoolMessage, RefHead};
 use zerocopy::FromZeros;
 
-use crate::spec::{declared_in, differences, fields, number, stated};
+use crate::constants::numbers;
+use crate::spec::{differences, fields, number, stated};
 use crate::{hold, read, rows, section};
-
-macro_rules! constants {
-    ($($($path:ident)::+),* $(,)?) => {
-        BTreeMap::from([$((
-            stringify!($($path)::+).rsplit("::").next().expect("a path has an end").trim().to_owned(),
-            tollfree_layout::pool::$($path)::+ as u64
-        )),*])
-    };
-}
-
-macro_rules! named {
-    ($module:ident: $($name:ident),* $(,)?) => {
-        BTreeMap::from([$((stringify!($name).to_owned(), u64::from($module::$name))),*])
-    };
-}
 
 #[test]
 fn constants_are_those_of_the_code() {
     let text = read("spec/pool.md");
-    let numbers = constants![
-        POOL_VERSION,
-        POOL_ID_LEN,
-        DIRECTORY_OFF,
-        ENTRY_LEN,
-        HOLD_LEN,
-        REF_LEN,
-        POOL_MESSAGE_LEN,
-        SECRET_LEN,
-        EXTENT_PAGE_COUNT_MIN,
-        EXTENT_PAGE_COUNT_MAX,
-        HOLD_COUNT_MAX,
-        GENERATION_BITS,
-        GENERATION_MAX,
-    ];
-    let kinds = named![pool_kind: JOIN, WELCOME, REFUSAL, NEED, GRANT, DENY, EXTENT, EXTENT_OK, MAP, MAPPED, ROW, ROW_OK,
-        NOT_HAD, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT, RESUMED, WANTED, GIVE,
-        LEAVE, LEFT, SHOW, SHOWN, SHOWN_MEMBER];
-    let standings = named![standing: ATTACHED, RETURNING, CUT_OFF];
-    let reasons =
-        named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED, LIFE, INVITATION];
-    let count = numbers.len() + kinds.len() + reasons.len() + standings.len();
-    let declared = declared_in(&["pool"]);
-    assert_eq!(count + 2, declared.len(), "all that the layout declares, and the two magics: {declared:?}");
     let places = [
-        ("## 2. Regions", numbers),
-        ("### Kinds", kinds),
-        ("### Reasons", reasons),
-        ("### Standings", standings),
+        ("## 2. Regions", numbers(&["pool"])),
+        ("### Kinds", numbers(&["pool_kind"])),
+        ("### Reasons", numbers(&["pool_reason"])),
+        ("### Standings", numbers(&["standing"])),
     ];
     for (place, constants) in places {
         hold(&format!("{place} of spec/pool.md"), differences(&stated(section(&text, place)), &constants));

@@ -90,7 +90,7 @@ pub(crate) fn must_see() -> Vec<String> {
     .map(str::to_owned)
     .into();
     names.extend((0..8).map(|bit| format!("event {bit}")));
-    let all = flags::KNOWN | flags::SEGMENTED;
+    let all = flags::KNOWN_FLAGS | flags::SEGMENTED;
     names.extend((0..8).filter(|bit| all & 1 << bit != 0).map(|bit| format!("flag {bit}")));
     let codes = [
         control::AREA_OFFER,

@@ -145,7 +145,7 @@ fn bent_vectors_are_noticed() {
     check("a payload area", 2, &|record| record[24 + 31] = 1, "area");
     check("crosses the answer", 2, &|record| record[8] = 9, "stream");
     check("crosses DRAIN", 2, &|record| record[8] = 2, "drain");
-    check("a pool in common", 1, &|record| record[8] = 3, "segmented");
+    check("a pool in common", 1, &|record| record[8] = 3, "segmented message");
     // An ended call is not cancelled: the CANCEL that crosses the answer would come after it.
     let mut late = conversation(&vectors, "crosses the answer").clone();
     late["frames"][2]["heard"] = 1.into();
