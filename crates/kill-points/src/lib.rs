@@ -3,7 +3,7 @@
 //! A part that shares memory, or a socket, with another process calls [`here`] at each step after which it could die. In a
 //! build without the feature `armed` that is an empty function. With it (only the tests of `transport` and `gateway` ask for it) a
 //! process can `arm` one point for itself, and is gone by SIGKILL when it gets there for the n-th time: no destructor, no
-//! flush, no word to the peer. `crates/transport/tests/suite/kill_points.rs` does so at every point of [`Point::ALL`], on each
+//! flush, no word to the peer. `crates/driver-tokio/tests/suite/kill_points.rs` does so at every point of [`Point::ALL`], on each
 //! side that can get there, and fails for a point that was never reached.
 //!
 //! Nothing of this can be reached from outside: arming is a call in the process itself, not a variable or a message.

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use tollfree_driver_tokio::{BindError, Closed, ConnectError, ConnectErrorKind, SendError};
 use tollfree_pool::{AllocError, RefError, SegmentedError};
-use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, SendError};
 use tonic::{Code, Status};
 
 use crate::trouble::Trouble;
@@ -129,7 +129,7 @@ pub(crate) fn of_layer(error: Box<dyn Error + Send + Sync>) -> Status {
 /// A call over HTTP/2 that was cancelled after its deadline has met the deadline: a server's clock may ring first, and then
 /// it resets the stream. `deadline_ns` is on the monotonic clock.
 pub(crate) fn in_time(status: Status, deadline_ns: Option<u64>) -> Status {
-    let is_late = deadline_ns.is_some_and(|deadline_ns| tollfree_transport::now_ns() >= deadline_ns);
+    let is_late = deadline_ns.is_some_and(|deadline_ns| tollfree_driver_tokio::now_ns() >= deadline_ns);
     if is_late && status.code() == Code::Cancelled { deadline() } else { status }
 }
 

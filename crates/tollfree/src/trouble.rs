@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::io;
 
+use tollfree_driver_tokio::{Closed, SendError};
 use tollfree_layout::errors;
-use tollfree_transport::{Closed, SendError};
 use tonic::Status;
 
 /// What went wrong with a call, without a word about who and where.
@@ -124,8 +124,8 @@ pub fn for_outside(status: &Status) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use tollfree_driver_tokio::{ConnectError, ConnectErrorKind};
     use tollfree_pool::RefError;
-    use tollfree_transport::{ConnectError, ConnectErrorKind};
     use tonic::Code;
 
     use super::*;

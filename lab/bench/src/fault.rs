@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tollfree_driver_tokio::now_ns;
 use tollfree_measure::axis;
-use tollfree_transport::now_ns;
 
 use crate::harness::measured::median;
 use crate::harness::words::figure;

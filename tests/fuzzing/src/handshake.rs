@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tollfree_driver_tokio::{Address, Config, Listener};
 use tollfree_layout::handshake::Hello;
 use tollfree_region::{ReadMemory, Region};
-use tollfree_transport::{Address, Config, Listener};
 use zerocopy::IntoBytes;
 
 struct Served {

@@ -1,11 +1,11 @@
 //! Messages of the byte-stream engine from a hostile peer.
 
+use tollfree_driver_tokio::{Fed, Feed};
 use tollfree_layout::RingPos;
 use tollfree_layout::device::{HEAD_LEN, Head, kind};
 use tollfree_layout::limits::{LINE_LEN, RING_LEN_MIN};
 use tollfree_layout::record::head_word;
 use tollfree_session::Violation;
-use tollfree_transport::{Fed, Feed};
 use zerocopy::IntoBytes;
 
 /// What a peer would say next, as far as the input lets it.

@@ -54,7 +54,7 @@ fn limits_are_those_of_the_code() {
         row("lines of one WRITE, at most", longest / line - 1),
         row(
             "BEATs between two of the receiver's times",
-            of("crates/transport/src/link/window.rs", "BEAT_COUNT_MAX"),
+            of("crates/driver-tokio/src/link/window.rs", "BEAT_COUNT_MAX"),
         ),
         row("registration", limits["REGISTRATION_LEN_MAX"]),
     ];

@@ -83,8 +83,18 @@ fn every_fault_that_applies_has_tests() {
 }
 
 /// Parts that a call passes.
-const CALL_PATH: [&str; 10] =
-    ["os", "layout", "region", "ring", "session", "connection", "host", "transport", "loop", "tollfree"];
+const CALL_PATH: [&str; 10] = [
+    "os",
+    "layout",
+    "region",
+    "ring",
+    "session",
+    "connection",
+    "host",
+    "driver-tokio",
+    "driver-loop",
+    "tollfree",
+];
 
 /// Lines of a source that ask for the time of day.
 fn wall_clocks(file: &File) -> Vec<String> {

@@ -10,7 +10,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{SendError, now_ns};
+use tollfree_driver_tokio::{SendError, now_ns};
 use tonic::{Code, Status};
 
 use crate::call::afterwards::Afterwards;

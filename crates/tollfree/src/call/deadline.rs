@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tollfree_transport::now_ns;
+use tollfree_driver_tokio::now_ns;
 
 /// Until when a server works for a call, on the monotonic clock.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tollfree_transport::Attachment;
+use tollfree_driver_tokio::Attachment;
 use tonic::{Code, Status};
 
 use crate::call::retry::Throttle;

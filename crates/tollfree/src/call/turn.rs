@@ -6,7 +6,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use tollfree_transport::now_ns;
+use tollfree_driver_tokio::now_ns;
 
 /// A task yields after so many nanoseconds.
 const TURN_NS: u64 = 1_000_000;

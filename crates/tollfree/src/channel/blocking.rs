@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::Stream as _;
-use tollfree_transport::{now_ns, tick_ns};
+use tollfree_driver_tokio::{now_ns, tick_ns};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
 use tollfree_balancer::{Record, Target};
-use tollfree_transport::Config;
+use tollfree_driver_tokio::Config;
 use tower::discover::Change;
 
 use crate::call::routing::{Changes, Routing};

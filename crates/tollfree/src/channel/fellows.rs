@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tollfree_transport::now_ns;
+use tollfree_driver_tokio::now_ns;
 
 /// A turn among threads that want to go on, in nanoseconds: some calls, and many times what a change of threads costs.
 const TURN_NS: u64 = 50_000;

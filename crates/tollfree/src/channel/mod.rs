@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use http::{Request, Uri};
 use tollfree_balancer::{Member, Target};
+use tollfree_driver_tokio::{Config, PeerPolicy, Purpose, WaitPolicy};
 use tollfree_pool::Pool;
-use tollfree_transport::{Config, PeerPolicy, Purpose, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -147,7 +147,7 @@ impl ChannelBuilder {
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.files = Some(tollfree_transport::Certificates {
+        self.files = Some(tollfree_driver_tokio::Certificates {
             ca: ca.into(),
             certificate: certificate.into(),
             key: key.into(),

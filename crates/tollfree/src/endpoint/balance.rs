@@ -13,7 +13,7 @@ use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollfree_balancer::{Event, List, Look, Member, OutlierDetection, Pick, Policy, Record, Target};
-use tollfree_transport::now_ns;
+use tollfree_driver_tokio::now_ns;
 use tonic::Status;
 
 use crate::endpoint::redial::PROVEN;
@@ -379,7 +379,7 @@ mod tests {
     #[tokio::test]
     async fn one_call_has_all_endpoints_connected_though_the_first_is_ready() {
         let directory = tempfile::tempdir().unwrap();
-        let config = tollfree_transport::Config::default();
+        let config = tollfree_driver_tokio::Config::default();
         let mut servers = tokio::task::JoinSet::new();
         let endpoints = ["a", "b", "c"].map(|name| {
             let uri = format!("shm://{}", directory.path().join(name).display());

@@ -10,8 +10,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tollfree_driver_tokio::Ends;
 use tollfree_os::tokio_net::UnixStream;
-use tollfree_transport::Ends;
 use tonic::transport::Endpoint;
 use tower_service::Service;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tollfree_transport::{Attachment, Config, PeerIdentity, is_same_user};
+use tollfree_driver_tokio::{Attachment, Config, PeerIdentity, is_same_user};
 
 use crate::endpoint::Endpoint;
 

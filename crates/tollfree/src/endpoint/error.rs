@@ -1,6 +1,6 @@
 //! Why a channel could not be made.
 
-use tollfree_transport::ConnectError;
+use tollfree_driver_tokio::ConnectError;
 use tonic::Status;
 
 use crate::endpoint::place::Misplaced;
@@ -14,7 +14,7 @@ pub enum ChannelError {
     Runtime(std::io::Error),
     /// Not an address of a session.
     #[error("{0}{hint}", hint = other_addresses(.0))]
-    Address(#[from] tollfree_transport::AddressError),
+    Address(#[from] tollfree_driver_tokio::AddressError),
     /// An address for HTTP/2 that is none.
     #[error("\"{address}\" is not an address for HTTP/2: {source}; write http://host:port or unix:/path")]
     Http2 {
@@ -67,9 +67,9 @@ impl From<Misplaced> for ChannelError {
 pub(crate) const USER_AGENT_LEN_MAX: usize = 80;
 
 /// What else an address may be, where it is of no kind at all.
-fn other_addresses(error: &tollfree_transport::AddressError) -> &'static str {
+fn other_addresses(error: &tollfree_driver_tokio::AddressError) -> &'static str {
     match error {
-        tollfree_transport::AddressError::Scheme(_) => {
+        tollfree_driver_tokio::AddressError::Scheme(_) => {
             "; or http://host:port, https://host:port or unix:/path for a server that speaks HTTP/2"
         }
         _ => "",

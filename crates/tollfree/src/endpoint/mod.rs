@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree_balancer::Record;
-use tollfree_transport::{Attachment, Config, ConnectError, Ends, PeerIdentity, PeerPool, now_ns};
+use tollfree_driver_tokio::{Attachment, Config, ConnectError, Ends, PeerIdentity, PeerPool, now_ns};
 use tonic::{Code, Status};
 
 use crate::endpoint::attempt::Attempt;
@@ -693,6 +693,6 @@ impl std::fmt::Debug for Endpoint {
 
 /// A number from 0 to 1, different for each call and process. Good enough to spread things in time, for nothing else.
 pub(crate) fn chance() -> f64 {
-    let noise = tollfree_transport::now_ns() ^ u64::from(std::process::id()) << 32;
+    let noise = tollfree_driver_tokio::now_ns() ^ u64::from(std::process::id()) << 32;
     (noise.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1u64 << 24) as f64
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollfree_transport::PeerIdentity;
+use tollfree_driver_tokio::PeerIdentity;
 
 use crate::endpoint::balance::Balance;
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use tollfree_transport::{Address, AddressError};
+use tollfree_driver_tokio::{Address, AddressError};
 #[cfg(feature = "tls")]
-use tollfree_transport::{Certificates, StreamAddress, StreamAddressError};
+use tollfree_driver_tokio::{Certificates, StreamAddress, StreamAddressError};
 
 /// What a process shows and trusts at a gateway of another host, where it was told.
 #[cfg(feature = "tls")]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tollfree_transport::{ConnectError, ConnectErrorKind};
+use tollfree_driver_tokio::{ConnectError, ConnectErrorKind};
 use tonic::Status;
 
 use crate::endpoint::Connection;

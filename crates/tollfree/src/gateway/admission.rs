@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
-use tollfree_transport::PeerIdentity;
+use tollfree_driver_tokio::PeerIdentity;
 use tonic::Status;
 use tonic::body::Body;
 

@@ -44,13 +44,13 @@ use std::sync::atomic::AtomicUsize;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::watch;
-use tollfree_layout::limits::WINDOW_RESERVE;
 #[cfg(feature = "tls")]
-use tollfree_transport::StreamListener;
-use tollfree_transport::{
+use tollfree_driver_tokio::StreamListener;
+use tollfree_driver_tokio::{
     Address, AddressError, Attachment, Config, Listener, PeerIdentity, PeerPolicy, Purpose, Quotas, Refusals,
     Registration, WaitPolicy,
 };
+use tollfree_layout::limits::WINDOW_RESERVE;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
@@ -75,8 +75,8 @@ use objects::Objects;
 pub use out_of_band::OutOfBandMessages;
 pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
-pub use tollfree_transport::StreamPolicy;
-pub use tollfree_transport::{
+pub use tollfree_driver_tokio::StreamPolicy;
+pub use tollfree_driver_tokio::{
     Announced, Batch, BindError, DoorbellMode, FileError, RateLimitedLog, RegisterError, Registers,
     RemoteIdentity, SocketFile, SocketMode, Spin, aside, bind_unix, is_listed, is_master_of, is_same_user,
     own_user, read_file,

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, PeerPolicy, RateLimitedLog};
+use tollfree_driver_tokio::{Attachment, GRPC_PREFIX_LEN, PeerPolicy, RateLimitedLog};
 use tonic::Status;
 use tonic::body::Body;
 

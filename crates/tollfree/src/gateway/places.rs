@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
+use tollfree_driver_tokio::{Token, aside};
 use tollfree_pool::{Address, Capacity, Config, Inviter, Pool};
-use tollfree_transport::{Token, aside};
 
 /// Bytes of objects that a group's backend connections may hold together.
 const GROUP_LEN_MAX: u64 = 64 << 20;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use http_body::Body as _;
-use tollfree_transport::{Address, Attachment, Config, PeerPolicy};
+use tollfree_driver_tokio::{Address, Attachment, Config, PeerPolicy};
 use tonic::Status;
 use tonic::body::Body;
 

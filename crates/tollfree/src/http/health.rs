@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::Notify;
-use tollfree_transport::RateLimitedLog;
+use tollfree_driver_tokio::RateLimitedLog;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tollfree_transport::now_ns;
+use tollfree_driver_tokio::now_ns;
 use tonic::body::Body;
 use tower_service::Service;
 

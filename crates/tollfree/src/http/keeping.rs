@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tollfree_transport::Outgoing;
+use tollfree_driver_tokio::Outgoing;
 use tonic::Status;
 
 use crate::http::replay::KEPT_LEN_MAX;

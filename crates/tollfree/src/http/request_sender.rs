@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::sync::oneshot;
-use tollfree_transport::{Attachment, Encoded, Ending, Outgoing, OutgoingMessage, SendError};
+use tollfree_driver_tokio::{Attachment, Encoded, Ending, Outgoing, OutgoingMessage, SendError};
 use tonic::Status;
 use tonic::body::Body;
 

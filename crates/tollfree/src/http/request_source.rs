@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use tokio::sync::oneshot;
-use tollfree_transport::{Outgoing, OutgoingMessage};
+use tollfree_driver_tokio::{Outgoing, OutgoingMessage};
 use tonic::body::Body;
 use tonic::{Code, Status};
 

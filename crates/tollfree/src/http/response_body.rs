@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body as _, Frame};
-use tollfree_transport::{Attachment, End, Part, Stream};
+use tollfree_driver_tokio::{Attachment, End, Part, Stream};
 use tonic::body::Body;
 use tonic::{Code, Status};
 

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tokio::sync::oneshot;
-use tollfree_layout::metadata::pairs;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Closed, End, GRPC_PREFIX_LEN, Incoming, IncomingPiece, Opener, Opening, Outgoing, Part,
     SingleFrame, Started, Stream,
 };
+use tollfree_layout::metadata::pairs;
 use tonic::body::Body;
 use tonic::{Code, Status};
 

@@ -3,7 +3,7 @@
 //! Objects of a batch are copied once, behind each other. What is long, is to go by ref, or may not go at all goes by itself.
 
 use bytes::{BufMut, BytesMut};
-use tollfree_transport::{GRPC_PREFIX_LEN, OBJECT_PREFIX, OutgoingMessage};
+use tollfree_driver_tokio::{GRPC_PREFIX_LEN, OBJECT_PREFIX, OutgoingMessage};
 
 use crate::message::aside::Worked;
 use crate::message::framing::Deframer;

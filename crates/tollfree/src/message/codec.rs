@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
+use tollfree_driver_tokio::Encoded;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
-use tollfree_transport::Encoded;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollfree_transport::{DeferredEncoding, Encoded, OutgoingMessage, PeerPool, RangeWriter, Written};
+use tollfree_driver_tokio::{DeferredEncoding, Encoded, OutgoingMessage, PeerPool, RangeWriter, Written};
 use tonic::Status;
 
 use crate::message::batching::Row;

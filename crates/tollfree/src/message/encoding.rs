@@ -2,11 +2,11 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
+use tollfree_driver_tokio::{Chunk, Claim, Encoded, OBJECT_PREFIX, SingleFrame, join};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
-use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, SingleFrame, join};
 use tonic::{Code, Status};
 
 use crate::message::form::{Form, Ready, unasked};
@@ -18,7 +18,7 @@ use crate::status::of_content;
 /// tonic's limit for received messages where none is set.
 pub(crate) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
 /// gRPC's prefix, which the session puts before a message's first chunk.
-const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
+const PREFIX_LEN: usize = tollfree_driver_tokio::GRPC_PREFIX_LEN;
 
 /// Encodes a message of `len` bytes, its [`Ready::encoded_len`].
 #[inline]

@@ -4,9 +4,9 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
+use tollfree_driver_tokio::Encoded;
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
-use tollfree_transport::Encoded;
 use tonic::{Code, Status};
 
 use crate::message::codec::Prost;

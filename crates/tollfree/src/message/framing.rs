@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Frame;
-use tollfree_transport::OutgoingMessage;
+use tollfree_driver_tokio::OutgoingMessage;
 use tonic::Status;
 use tonic::body::Body;
 

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use bytes::{Buf, BufMut, Bytes};
+use tollfree_driver_tokio::Encoded;
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::typed::{Compiled, Message, Owned};
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot, Trust};
-use tollfree_transport::Encoded;
 use tonic::{Code, Status};
 
 use crate::message::codec::Objects;

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
+use tollfree_driver_tokio::{OutgoingMessage, PeerPool};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
-use tollfree_transport::{OutgoingMessage, PeerPool};
 use tonic::Status;
 
 use crate::message::aside::Turns;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_COUNT_MAX};
-use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, DeferredEncoding, Encoded, Keep, OutgoingMessage, Parts, PeerPool, Stream,
 };
+use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_COUNT_MAX};
+use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
 use tonic::Status;
 
 use crate::message::encoding::{check_len, encode};

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
+use tollfree_driver_tokio::{
+    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, IncomingPiece, OBJECT_PREFIX, Part, Stream, join,
+};
 use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_REF_COUNT_MAX};
 use tollfree_layout::segmented::{SEGMENT_ENTRY_LEN, SEGMENTED_HEAD_LEN};
 use tollfree_pool::{Patience, Plan, Pool, RefError, SegmentedMessage};
-use tollfree_transport::{
-    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, IncomingPiece, OBJECT_PREFIX, Part, Stream, join,
-};
 use tonic::{Code, Status};
 
 use crate::message::aside::{Aside, Worked};

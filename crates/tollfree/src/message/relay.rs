@@ -9,8 +9,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use tollfree_driver_tokio::{Attachment, Encoded, GRPC_PREFIX_LEN, OutgoingMessage, PeerPool};
 use tollfree_layout::MethodIdx;
-use tollfree_transport::{Attachment, Encoded, GRPC_PREFIX_LEN, OutgoingMessage, PeerPool};
 use tonic::Status;
 
 use crate::message::aside::Turns;

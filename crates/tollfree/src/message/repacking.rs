@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
-use tollfree_transport::GRPC_PREFIX_LEN;
+use tollfree_driver_tokio::GRPC_PREFIX_LEN;
 use tonic::body::Body;
 use tonic::{Code, Status};
 

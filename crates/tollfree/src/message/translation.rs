@@ -9,11 +9,11 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use tollfree_driver_tokio::{Encoded, GRPC_PREFIX_LEN};
 use tollfree_layout::description::{DESCRIPTION_HEAD_LEN, Description, DescriptionHead, method_fingerprint};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::table::Table;
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject, Processor};
-use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::{Code, Status};
 
 use crate::message::aside::Turns;

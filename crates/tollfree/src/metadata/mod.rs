@@ -14,9 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
 use http_body::Frame;
+use tollfree_driver_tokio::Encoded;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{self, BlockError};
-use tollfree_transport::Encoded;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 

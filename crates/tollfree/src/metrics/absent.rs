@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollfree_transport::{Attachment, Refusals};
+use tollfree_driver_tokio::{Attachment, Refusals};
 use tonic::Code;
 use tonic::body::Body;
 

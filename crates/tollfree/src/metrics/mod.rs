@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
-use tollfree_transport::{Attachment, Refusals};
+use tollfree_driver_tokio::{Attachment, Refusals};
 use tonic::Code;
 
 use crate::metrics::calls::{ClientSide, ServerSide};

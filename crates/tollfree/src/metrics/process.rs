@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use tollfree_transport::{Attachment, Refusals, peer_deaths, waits};
+use tollfree_driver_tokio::{Attachment, Refusals, peer_deaths, waits};
 
 /// The sessions of a channel; `None`: it is gone.
 pub(crate) type SessionsOf = Box<dyn Fn() -> Option<Vec<Arc<Attachment>>> + Send + Sync>;

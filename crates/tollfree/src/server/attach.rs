@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollfree_pool::Pool;
-use tollfree_processor::Trust;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Config, ConnectError, LocalPeer, PeerPolicy, Purpose, Registration, is_master_of, own_user,
 };
+use tollfree_pool::Pool;
+use tollfree_processor::Trust;
 
 use crate::endpoint::place::{Files, Misplaced, Place};
 use crate::endpoint::redial::{Failure, Pace};
@@ -112,7 +112,7 @@ impl Attaching {
         certificate: impl Into<std::path::PathBuf>,
         key: impl Into<std::path::PathBuf>,
     ) -> Attaching {
-        self.certificates = Some(tollfree_transport::Certificates {
+        self.certificates = Some(tollfree_driver_tokio::Certificates {
             ca: ca.into(),
             certificate: certificate.into(),
             key: key.into(),

@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_stream::{Stream, StreamExt};
+use tollfree_driver_tokio::{Address, Config, Listener, SocketFile, SocketMode, Tokens, bind_unix};
 use tollfree_os::tokio_net::UnixListener;
 use tollfree_os::tonic_uds::UnixListenerStream;
-use tollfree_transport::{Address, Config, Listener, SocketFile, SocketMode, Tokens, bind_unix};
 use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};
 
@@ -47,7 +47,7 @@ impl Bound {
     pub(crate) async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
         let socket = |source| ServeError::Socket { address: uri.into(), source };
         if uri.starts_with("shm:") || uri.starts_with("shm-abstract:") {
-            let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
+            let address: Address = uri.parse().map_err(|error: tollfree_driver_tokio::AddressError| {
                 ServeError::Address { address: uri.into(), reason: error.to_string() }
             })?;
             return Ok(Bound::Shm(listen(address, server.session_config()).await?));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tollfree_transport::PeerIdentity;
+use tollfree_driver_tokio::PeerIdentity;
 
 use crate::endpoint::direct_connection::read_process;
 

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
-use tollfree_transport::LocalPeer;
+use tollfree_driver_tokio::LocalPeer;
 use tonic::Status;
 use tonic::body::Body;
 

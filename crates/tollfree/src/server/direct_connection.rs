@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tollfree_transport::{Address, Config, Listener, PeerPolicy, RateLimitedLog, Token};
+use tollfree_driver_tokio::{Address, Config, Listener, PeerPolicy, RateLimitedLog, Token};
 use tonic::Status;
 use tonic::body::Body;
 

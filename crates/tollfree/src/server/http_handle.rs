@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
-use tollfree_transport::Stream;
+use tollfree_driver_tokio::Stream;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;

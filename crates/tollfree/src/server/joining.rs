@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
+use tollfree_driver_tokio::aside;
 use tollfree_pool::{Address, Config, Invitation, Pool};
-use tollfree_transport::aside;
 use tonic::Status;
 
 /// This process only reads there: it asks for no memory of its own.

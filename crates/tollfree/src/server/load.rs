@@ -12,7 +12,7 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tollfree_transport::Attachment;
+use tollfree_driver_tokio::Attachment;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tollfree_transport::{Address, Ends, FileId, Listener, Token, Tokens};
+use tollfree_driver_tokio::{Address, Ends, FileId, Listener, Token, Tokens};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Frame;
-use tollfree_transport::{End, Incoming, Stream};
+use tollfree_driver_tokio::{End, Incoming, Stream};
 use tonic::{Code, Status};
 
 use crate::message::out_of_band::OutOfBand;

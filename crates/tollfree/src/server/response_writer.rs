@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use smallvec::SmallVec;
+use tollfree_driver_tokio::{Ending, Outgoing, OutgoingMessage, SendError, Stream};
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
-use tollfree_transport::{Ending, Outgoing, OutgoingMessage, SendError, Stream};
 use tonic::{Code, Status};
 
 use crate::metadata::{pack, travelling};

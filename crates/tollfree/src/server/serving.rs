@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tollfree_transport::Stream;
+use tollfree_driver_tokio::Stream;
 use tonic::{Code, Status};
 
 use crate::call::deadline::{Deadline, Deadlines};

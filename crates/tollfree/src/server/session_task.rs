@@ -16,12 +16,14 @@ use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use http_body_util::Full;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
+use tollfree_driver_tokio::{
+    Accepted, Attachment, Call, Closed, GRPC_PREFIX_LEN, Incoming, PeerPool, now_ns,
+};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
 use tollfree_os::tonic_uds::UdsConnectInfo;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
-use tollfree_transport::{Accepted, Attachment, Call, Closed, GRPC_PREFIX_LEN, Incoming, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;

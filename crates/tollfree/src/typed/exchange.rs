@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, End, Ending, Incoming, Opening, Outgoing, SendError, SingleFrame, Started, Stream,
 };
 use tonic::metadata::MetadataMap;

@@ -10,7 +10,7 @@ use bytes::{BufMut as _, Bytes};
 use http::Extensions;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use parking_lot::Mutex;
-use tollfree_transport::{Attachment, SingleFrame};
+use tollfree_driver_tokio::{Attachment, SingleFrame};
 use tonic::body::Body;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;

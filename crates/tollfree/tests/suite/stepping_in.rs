@@ -21,7 +21,7 @@ struct Counting;
 
 impl Subscriber for Counting {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tollfree_transport")
+        metadata.target().starts_with("tollfree_driver_tokio")
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)

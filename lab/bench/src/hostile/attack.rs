@@ -10,10 +10,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tollfree_measure::axis;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Address, Attachment, Config, Ending, Opening, Outgoing, OutgoingMessage, Registration, now_ns,
 };
+use tollfree_measure::axis;
 
 use super::Doors;
 use super::calls::{self, ABSENT, ECHO, Hold};

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use tollfree_transport::Config;
+use tollfree_driver_tokio::Config;
 use tonic::{Request, Response, Status};
 
 use super::{Carrier, Kind, bare};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tollfree_loop::{CallId, CallStart, Event, EventLoop, LoopConfig, Message, SessionId};
+use tollfree_driver_loop::{CallId, CallStart, Event, EventLoop, LoopConfig, Message, SessionId};
 
 use crate::load::{self, EchoCall};
 use crate::order::{Load, Measured, Serve, Serving};
@@ -41,7 +41,11 @@ pub(super) fn serve(order: &Serve, listens: impl FnOnce(Serving)) -> Result<(), 
     }
 }
 
-fn answer(events: &mut EventLoop, call: CallId, message: Message) -> Result<(), tollfree_loop::CallError> {
+fn answer(
+    events: &mut EventLoop,
+    call: CallId,
+    message: Message,
+) -> Result<(), tollfree_driver_loop::CallError> {
     events.answer_headers(call, Bytes::new())?;
     events.send(call, message)?;
     events.answer_end(call, 0, Bytes::new())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Address, Attachment, Call, Chunk, Config, Encoded, End, Ending, Listener, Opening, Outgoing,
     OutgoingMessage, Stream, join,
 };

@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
+use tollfree_driver_tokio::{Address, Config, Listener};
 use tollfree_layout::handshake::{Hello, kind};
 use tollfree_layout::limits::HELLO_LEN;
 use tollfree_region::Region;
-use tollfree_transport::{Address, Config, Listener};
 use zerocopy::FromBytes;
 
 use crate::{Answer, Question};

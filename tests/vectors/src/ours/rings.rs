@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
+use tollfree_driver_tokio::Feed;
 use tollfree_layout::control::{CONSUMED_OFF, RING_OFF, WAITING_OFF, load_word};
 use tollfree_layout::limits::LINE_LEN;
 use tollfree_layout::record::{HEAD_EMPTY, HEAD_LEN};
 use tollfree_region::{HeapMemory, ReadMemory, WriteMemory};
 use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender, Waiter};
-use tollfree_transport::Feed;
 use tollfree_vectors::{from_hex, to_hex};
 
 use crate::{Answer, Question};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use tollfree_driver_tokio::{Ending, Outgoing, OutgoingMessage};
 use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
-use tollfree_transport::{Ending, Outgoing, OutgoingMessage};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 

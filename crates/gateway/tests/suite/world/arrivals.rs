@@ -9,10 +9,10 @@ use bytes::Bytes;
 use tollfree::Server;
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient as ObjectsClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as ObjectsServer;
-use tollfree_stubs::probe::Ask;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Certificates, Config, End, Ending, Opening, Outgoing, OutgoingMessage, Purpose, Stream,
 };
+use tollfree_stubs::probe::Ask;
 use tonic::Code;
 
 use super::egress;

@@ -14,9 +14,9 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
+use tollfree_driver_tokio::{Attachment, End, Ending, OutgoingMessage, now_ns};
 use tollfree_processor::typed::Owned;
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Attachment, End, Ending, OutgoingMessage, now_ns};
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 

@@ -15,9 +15,9 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
+use tollfree_driver_tokio::{Attachment, Ending, OutgoingMessage};
 use tollfree_processor::typed::Owned;
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Attachment, Ending, OutgoingMessage};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::lab::{Lab, PATIENCE, PROBE, backend_connections_of};

@@ -4,9 +4,9 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use prost::Message as _;
+use tollfree_driver_tokio::{Attachment, Config, Ending, Outgoing, OutgoingMessage, Registration};
 use tollfree_layout::metadata::pack;
 use tollfree_stubs::probe::{Answer, Ask};
-use tollfree_transport::{Attachment, Config, Ending, Outgoing, OutgoingMessage, Registration};
 use tonic::{Code, Status};
 
 use super::egress::via;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tollfree_driver_tokio::now_ns;
 use tollfree_stubs::probe::Ask;
-use tollfree_transport::now_ns;
 use tonic::Code;
 
 use super::lab::{Lab, PATIENCE, PROBE};

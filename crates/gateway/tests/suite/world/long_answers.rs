@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tollfree_driver_tokio::{Attachment, Config, Ending, Outgoing, OutgoingMessage, Registration};
 use tollfree_layout::steps;
 use tollfree_processor::{Arena, Limits, Processor};
 use tollfree_schema::{Field, Kind, Label, Message, Schema};
 use tollfree_stubs::probe as structs;
 use tollfree_stubs::probe::probe_client::ProbeClient;
-use tollfree_transport::{Attachment, Config, Ending, Outgoing, OutgoingMessage, Registration};
 use tonic::Code;
 
 use super::lab::{Lab, PATIENCE, PROBE, backend_connections_of};

@@ -11,10 +11,10 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
-use tollfree_processor::typed::{Compiled, Message, Owned};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Config, End, Ending, Opening, Outgoing, OutgoingMessage, Registration, Stream,
 };
+use tollfree_processor::typed::{Compiled, Message, Owned};
 use tonic::{Code, Status};
 
 use super::lab::{Lab, PATIENCE, PROBE, backend_connections_of};

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use tollfree::{Payloads, Server};
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
+use tollfree_driver_tokio::{
+    Attachment, Config, Ending, Incoming, Keep, Outgoing, OutgoingMessage, Registration,
+};
 use tollfree_layout::metadata::pairs;
 use tollfree_pool::{Address, Composed, JoinError, Pool, Refusal};
 use tollfree_stubs::probe as structs;
-use tollfree_transport::{
-    Attachment, Config, Ending, Incoming, Keep, Outgoing, OutgoingMessage, Registration,
-};
 use tonic::{Code, Status};
 
 use super::direct_connections::{GROUP, SHORT, quiet};
@@ -137,7 +137,7 @@ fn segmented(pool: &Pool, is_object: bool) -> OutgoingMessage {
 
 struct Held(Vec<tollfree_pool::Ref>);
 
-impl tollfree_transport::Parts for Held {
+impl tollfree_driver_tokio::Parts for Held {
     fn part(&self, idx: usize) -> Option<&[u8]> {
         self.0.get(idx).map(|part| &**part)
     }
@@ -235,7 +235,7 @@ async fn who_comes_by_a_direct_connection_is_not_trusted_as_the_gateway_is() {
         message: Some(OutgoingMessage::object_segmented(Bytes::from_static(&[0; 100]), Keep::new(()))),
         ending: Some(Ending::HalfClose),
     };
-    let opening = tollfree_transport::Opening { path: &format!("/{PROBE}/Unary"), deadline_ns: 0 };
+    let opening = tollfree_driver_tokio::Opening { path: &format!("/{PROBE}/Unary"), deadline_ns: 0 };
     let mut opener = session.open();
     let opened = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await;
     assert!(opened.is_err(), "it can't even be said");

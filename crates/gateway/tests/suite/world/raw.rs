@@ -4,11 +4,11 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
-use tollfree_layout::metadata::pack;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Call, Config, ConnectError, End, Ending, Opening, Outgoing, OutgoingMessage, Registration,
     Stream,
 };
+use tollfree_layout::metadata::pack;
 use tonic::Code;
 
 use super::lab::{Lab, PATIENCE, PROBE, backend_connections_of};

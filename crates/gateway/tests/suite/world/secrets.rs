@@ -1,9 +1,9 @@
 //! What those are told who call through a gateway when it, or a backend connection, ends their calls: a code, what to do, and nothing of the inside.
 
 use bytes::Bytes;
+use tollfree_driver_tokio::{OutgoingMessage, now_ns};
 use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
-use tollfree_transport::{OutgoingMessage, now_ns};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 

@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tollfree_layout::handshake::reason;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Config, ConnectError, ConnectErrorKind, Ends, FileId, HandshakeError, OfferedSocket, Ticket,
     Token,
 };
+use tollfree_layout::handshake::reason;
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;

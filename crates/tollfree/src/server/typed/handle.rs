@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Accepted, Call, End, Incoming, Outgoing, SendError, Stream};
+use tollfree_driver_tokio::{Accepted, Call, End, Incoming, Outgoing, SendError, Stream};
 use tonic::Status;
 
 use crate::call::deadline::{Deadline, Deadlines};

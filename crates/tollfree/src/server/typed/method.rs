@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
 use parking_lot::Mutex;
-use tollfree_transport::{Accepted, Call, Incoming, SingleFrame};
+use tollfree_driver_tokio::{Accepted, Call, Incoming, SingleFrame};
 use tonic::body::Body;
 
 use crate::call::deadline::Deadlines;

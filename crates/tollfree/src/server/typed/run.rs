@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
+use tollfree_driver_tokio::{Ending, Outgoing, PeerPool};
 use tollfree_processor::Trust;
-use tollfree_transport::{Ending, Outgoing, PeerPool};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 use tower_service::Service;

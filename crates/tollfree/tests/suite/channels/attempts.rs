@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tollfree::{Channel, EndpointState};
-use tollfree_transport::{Config, Listener};
+use tollfree_driver_tokio::{Config, Listener};
 use tonic::{Code, Request};
 
 use super::place::{Host, Place, Street, in_time};

@@ -298,14 +298,14 @@ async fn a_token_is_of_use_once() {
     assert_eq!(value("tollfree-file"), file(&socket));
     let beneath = || {
         let directories = [both.street.path("")];
-        tollfree_transport::OfferedSocket::find(&directories, &socket, file(&socket).parse().unwrap())
+        tollfree_driver_tokio::OfferedSocket::find(&directories, &socket, file(&socket).parse().unwrap())
             .unwrap()
     };
     // Whoever came by it doesn't say by which connection.
-    let ticket = tollfree_transport::Ticket { token, ends: None };
+    let ticket = tollfree_driver_tokio::Ticket { token, ends: None };
     let present = async || {
-        let config = tollfree_transport::Config::default();
-        tollfree_transport::Attachment::connect_with(&beneath(), &config, &ticket).await
+        let config = tollfree_driver_tokio::Config::default();
+        tollfree_driver_tokio::Attachment::connect_with(&beneath(), &config, &ticket).await
     };
     let (_session, answer) = present().await.unwrap();
     let error = present().await.unwrap_err();

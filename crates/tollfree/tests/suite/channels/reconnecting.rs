@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use tokio::net::UnixListener;
 use tollfree::{Balance, Channel};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Call, Config, End, Ending, Listener, Outgoing, OutgoingMessage, Stream,
 };
 use tonic::{Code, Request, Status};

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tollfree::{Channel, Server};
-use tollfree_transport::{Attachment, Config, End, Ending, Opening, Outgoing, now_ns};
+use tollfree_driver_tokio::{Attachment, Config, End, Ending, Opening, Outgoing, now_ns};
 use tonic::Code;
 
 use super::place::{Host, Place, Street, hello, in_time};
@@ -70,7 +70,7 @@ async fn a_server_begins_no_call_by_a_session_whose_deadline_has_passed() {
     // From the first calls of a method on, and on the shorter way of a method that is known for being quick.
     for turn in 0..60 {
         for (deadline_ns, code) in [(later, Code::Ok), (1, Code::DeadlineExceeded)] {
-            let message = tollfree_transport::OutgoingMessage::new(Bytes::new(), false);
+            let message = tollfree_driver_tokio::OutgoingMessage::new(Bytes::new(), false);
             let mut outgoing = Outgoing {
                 headers: Some(Bytes::new()),
                 message: Some(message),

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use tokio_stream::Stream;
 use tollfree::{Channel, Server};
+use tollfree_driver_tokio::now_ns;
 use tollfree_layout::frame::{events, flags};
 use tollfree_testkit::{Frame, HostilePeer};
-use tollfree_transport::now_ns;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::lab::{in_time, until};

@@ -216,7 +216,7 @@ async fn a_call_refused_unseen_moves_over() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let uri = format!("shm://{}", path.display());
-    let mut old = tollfree_transport::Listener::bind(&uri.parse().unwrap(), Default::default()).unwrap();
+    let mut old = tollfree_driver_tokio::Listener::bind(&uri.parse().unwrap(), Default::default()).unwrap();
     let channel = Channel::connect(&*uri).await.unwrap();
     let session = old.accept().await.unwrap();
     std::fs::rename(&path, directory.path().join("old.sock")).unwrap();

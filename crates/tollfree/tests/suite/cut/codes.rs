@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use prost::Message;
 use tollfree::Server;
+use tollfree_driver_tokio::{Attachment, Call, Config, Ending, Listener, Opening, Outgoing, OutgoingMessage};
 use tollfree_layout::metadata::pack;
-use tollfree_transport::{Attachment, Call, Config, Ending, Listener, Opening, Outgoing, OutgoingMessage};
 use tonic::Code;
 
 use super::probe::{Probe, Witness};

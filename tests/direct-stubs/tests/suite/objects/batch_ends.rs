@@ -13,11 +13,11 @@ use tollfree::{Channel, Server};
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::{Probe, ProbeServer};
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
+use tollfree_driver_tokio::OBJECT_PREFIX;
 use tollfree_layout::frame::{events, flags};
 use tollfree_layout::metadata;
 use tollfree_processor::typed::Owned;
 use tollfree_testkit::{Door, Frame, HostilePeer};
-use tollfree_transport::OBJECT_PREFIX;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::batches::{COUNT, UP, answer, numbered, object};

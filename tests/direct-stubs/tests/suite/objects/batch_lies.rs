@@ -8,8 +8,8 @@ use tollfree::{Channel, Server};
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::probe as structs;
+use tollfree_driver_tokio::{Config, Ending, Listener, Outgoing};
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Config, Ending, Listener, Outgoing};
 use tonic::{Code, Status};
 
 use super::batches::{BOTH, UP, answer, numbered, object, types};

@@ -10,8 +10,8 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
+use tollfree_driver_tokio::{Config, Ending, Listener, OBJECT_PREFIX, Outgoing, OutgoingMessage};
 use tollfree_processor::typed::Owned;
-use tollfree_transport::{Config, Ending, Listener, OBJECT_PREFIX, Outgoing, OutgoingMessage};
 use tonic::Code;
 
 use super::hostile::{accept, attach, builder};

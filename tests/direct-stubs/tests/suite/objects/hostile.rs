@@ -12,11 +12,11 @@ use tollfree_direct_stubs::later::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::objects::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as OlderServer;
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
-use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Builder, Message, Owned};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Call, Closed, Config, End, Ending, Listener, Opening, Outgoing, OutgoingMessage,
 };
+use tollfree_processor::Arenas;
+use tollfree_processor::typed::{Builder, Message, Owned};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::place::{InPlace, Place, in_time};

@@ -9,10 +9,12 @@ use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
+use tollfree_driver_tokio::{
+    Config, End, Listener, OBJECT_PREFIX, Opening, Outgoing, OutgoingMessage, Stream,
+};
 use tollfree_processor::Arenas;
 use tollfree_processor::typed::{Builder, Owned};
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{Config, End, Listener, OBJECT_PREFIX, Opening, Outgoing, OutgoingMessage, Stream};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::hostile::{attach, call, lies, lying_server};

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, End, Ending, Incoming, OBJECT_PREFIX, Opening, Outgoing, OutgoingMessage, Stream,
 };
 use tonic::Code;

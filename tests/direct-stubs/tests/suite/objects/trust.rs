@@ -7,10 +7,10 @@ use std::time::Duration;
 use tollfree::{PeerPolicy, Server};
 use tollfree_direct_stubs::later::probe::probe_server::{Probe, ProbeServer};
 use tollfree_direct_stubs::later::views::tollfree::probe::v1::{Answer, Ask};
+use tollfree_driver_tokio::{Attachment, Config, Listener};
 use tollfree_layout::frame::{events, flags};
 use tollfree_processor::typed::Owned;
 use tollfree_testkit::{Door, Frame};
-use tollfree_transport::{Attachment, Config, Listener};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::hostile::{UNARY, attach, builder, call, lies, sound};

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use tollfree::pool::{Address, Capacity, Coordinator, Pool};
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Attachment, Config, End, Ending, Keep, Listener, Opening, Outgoing, OutgoingMessage,
 };
 
@@ -59,7 +59,7 @@ async fn calls_of_all_kinds_get_the_bytes_of_refs_that_cant_be_mapped() {
 async fn with_segmented(
     lab: &Lab,
     keep: Keep,
-) -> (Attachment, Attachment, tollfree_transport::Stream, tollfree_transport::Call) {
+) -> (Attachment, Attachment, tollfree_driver_tokio::Stream, tollfree_driver_tokio::Call) {
     let config = Config { pool: Some(lab.pool.id()), ..Config::default() };
     let address = lab.uri().parse().unwrap();
     let mut listener = Listener::bind(&address, config.clone()).unwrap();
@@ -81,7 +81,7 @@ async fn with_segmented(
     (client, server, stream, call)
 }
 
-fn claim(call: &mut tollfree_transport::Call) -> tollfree_transport::Claim {
+fn claim(call: &mut tollfree_driver_tokio::Call) -> tollfree_driver_tokio::Claim {
     let chunk =
         call.first.take().and_then(|incoming| incoming.into_part().chunk).expect("the request has come");
     chunk.segmented.expect("it is one")

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use tollfree::pool::{Pool, REF_LEN};
 use tollfree_direct_stubs::freight::Cargo;
-use tollfree_transport::{
+use tollfree_driver_tokio::{
     Address, Attachment, Call, Claim, Closed, Config, End, Ending, Keep, Listener, Opening, Outgoing,
     OutgoingMessage, SendError,
 };

@@ -12,9 +12,9 @@ use tollfree_direct_stubs::objects::freight::Cargo;
 use tollfree_direct_stubs::objects::freight::freight_client::FreightClient;
 use tollfree_direct_stubs::objects::freight::freight_server::{Freight, FreightServer};
 use tollfree_direct_stubs::objects::views::tollfree::freight::v1::Cargo as CargoObject;
+use tollfree_driver_tokio::{Attachment, Config, Keep, OutgoingMessage};
 use tollfree_processor::typed::{Builder, Owned};
 use tollfree_processor::{Arenas, BuildError, Slot};
-use tollfree_transport::{Attachment, Config, Keep, OutgoingMessage};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::freight::{direct, pattern};
