@@ -363,15 +363,16 @@ impl Pair {
 
     /// What holds after each step, whatever came before.
     fn check(&mut self) {
-        for end in &mut self.ends {
+        let timers = [CLIENT, SERVER].map(|end| self.ends[1 - end].deeds.timers);
+        for (end, others_timers) in self.ends.iter_mut().zip(timers) {
             if end.state == State::Asleep && !end.is_rung && end.connection.session().closed().is_none() {
                 assert!(!end.connection.has_record(), "a wake-up is lost: {:?}", self.scene);
                 let has_room = end.lacks_room && end.connection.has_room();
                 assert!(!has_room, "a wake-up for room is lost: {:?}", self.scene);
             }
-            // A payload area that is given up is worth a ring though nobody sleeps.
+            // A payload area that the other end gives up is worth a ring though nobody sleeps, and so is its end of the session.
             assert!(
-                end.deeds.rung <= end.deeds.armed + end.deeds.timers + 1,
+                end.deeds.rung <= end.deeds.armed + others_timers + 1,
                 "rung more than once: {:?}",
                 self.scene
             );
