@@ -22,6 +22,7 @@ pub mod clock;
 mod linux_only;
 #[cfg(all(target_os = "linux", not(tollfree_http2_only)))]
 use linux_only as system;
+mod rights;
 
 // The names are those of the crates that they stand for, and are documented there.
 #[cfg(not(all(target_os = "linux", not(tollfree_http2_only))))]
@@ -41,6 +42,7 @@ mod without_unix;
 #[cfg(not(unix))]
 use without_unix as sockets;
 
+pub use rights::has_more_rights;
 #[cfg(feature = "tokio")]
 pub use sockets::tokio_net;
 #[cfg(feature = "tonic")]

@@ -76,7 +76,7 @@ impl Settings {
     /// [`ChannelError::Upgrade`] for settings that can't come to anything.
     pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
         // A program with more rights than the user that starts it does not take that user's word for where servers are.
-        self.plan_with(|| variable(has_more_rights(), std::env::var_os(VARIABLE)))
+        self.plan_with(|| variable(tollfree_os::has_more_rights(), std::env::var_os(VARIABLE)))
     }
 
     fn plan_with(self, variable: impl FnOnce() -> OsString) -> Result<Plan, ChannelError> {
@@ -112,25 +112,6 @@ impl Settings {
     }
 }
 
-/// Whether this program has more rights than the user that started it: by its user or group, or by the kernel's word (`AT_SECURE`),
-/// which also counts a file's capabilities.
-fn has_more_rights() -> bool {
-    use tollfree_os::rustix::process::{getegid, geteuid, getgid, getuid};
-    getuid() != geteuid() || getgid() != getegid() || says_secure(std::fs::read("/proc/self/auxv"))
-}
-
-/// What the vector of pairs says that the kernel gives to each program. Where it may not be read, it is a program with other rights.
-fn says_secure(vector: std::io::Result<Vec<u8>>) -> bool {
-    const AT_SECURE: usize = 23;
-    const WORD: usize = size_of::<usize>();
-    let is_set =
-        |pair: &[u8]| pair[..WORD] == AT_SECURE.to_ne_bytes() && pair[WORD..] != 0_usize.to_ne_bytes();
-    match vector {
-        Ok(vector) => vector.chunks_exact(2 * WORD).any(is_set),
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
-    }
-}
-
 /// What the variable says, to a program that may listen to it.
 fn variable(is_secure: bool, value: Option<OsString>) -> OsString {
     match value {
@@ -152,11 +133,6 @@ mod tests {
         assert_eq!(variable(false, set()), "/run/a");
         assert_eq!(variable(true, set()), "");
         assert_eq!(variable(false, None), "");
-        assert!(!has_more_rights(), "a test is started by its own user");
-        let vector = |secure: usize| Ok([6, 4096, 23, secure, 0, 0].map(usize::to_ne_bytes).concat());
-        assert!(says_secure(vector(1)) && !says_secure(vector(0)));
-        assert!(says_secure(Err(std::io::ErrorKind::PermissionDenied.into())));
-        assert!(!says_secure(Err(std::io::ErrorKind::NotFound.into())), "no /proc");
     }
 
     fn plan(policy: Option<Upgrade>, given: &[&str], variable: &str) -> Result<Plan, String> {
