@@ -9,6 +9,7 @@
 //! to them in the order in which they began, and comes back when they have been read: else one that found it empty would
 //! be overtaken by all that begin later.
 
+use tollfree_events::{SessionEvent, Side};
 use tollfree_layout::StreamId;
 use tollfree_layout::limits::{CHUNK_CHARGE, MESSAGE_WINDOW_MAX, STREAM_WINDOW_MAX};
 
@@ -88,6 +89,7 @@ impl<T: Watched> Session<T> {
         let owed = std::mem::take(&mut self.owed);
         self.recv_credit += owed;
         if self.closed.is_none() {
+            self.recording.record(|| SessionEvent::Credit { by: Side::Here, stream: 0, amount: owed });
             self.pending.grant(StreamId::SESSION, owed);
         }
     }
@@ -116,6 +118,7 @@ impl<T: Watched> Session<T> {
             grant += raise;
         }
         stream.recv_credit += grant;
+        self.recording.record(|| SessionEvent::Credit { by: Side::Here, stream: id.0, amount: grant });
         self.pending.grant(id, grant);
     }
 
@@ -149,6 +152,11 @@ impl<T: Watched> Session<T> {
                 self.reserve -= raise;
                 stream.window += raise;
                 stream.recv_credit += raise;
+                self.recording.record(|| SessionEvent::Credit {
+                    by: Side::Here,
+                    stream: id.0,
+                    amount: raise,
+                });
                 self.pending.grant(id, raise);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tollfree_events::{SessionEvent, Side};
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{control, events};
 use tollfree_layout::limits::HELLO_TEXT_MAX;
@@ -11,6 +12,7 @@ use crate::error::{Closed, Violation};
 use crate::frame::head;
 use crate::incoming::End;
 use crate::pending::Pending;
+use crate::recording::Log;
 use crate::segmented::SegmentedMessages;
 use crate::session::mark;
 use crate::stream::{Stream, Watched};
@@ -34,13 +36,14 @@ pub(crate) fn stop<T: Watched>(
     counts: bool,
     ready: &mut VecDeque<StreamId>,
     segmented_messages: &mut SegmentedMessages,
+    log: Log<'_>,
 ) -> Stopped {
     let stopped = Stopped { window: stream.window, unread: stream.inbox.unread() };
     if !counts {
         stream.headers = None;
         stream.inbox.clear().for_each(|segmented| segmented_messages.take(segmented));
     }
-    stream.state.on_end();
+    stream.state.on_end(log.of(id));
     stream.wants_credit = false;
     stream.room = None;
     stream.end = Some(end);
@@ -134,7 +137,15 @@ impl<T: Watched> Session<T> {
             End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
         };
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_live()) else { return };
-        let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.segmented_messages);
+        let stopped = stop(
+            stream,
+            id,
+            end,
+            counts,
+            &mut self.ready,
+            &mut self.segmented_messages,
+            self.recording.log(),
+        );
         self.stopped(&stopped);
     }
 
@@ -152,6 +163,7 @@ impl<T: Watched> Session<T> {
     pub fn drain(&mut self) {
         if self.role == Role::Server && self.drain.is_none() && self.closed.is_none() {
             self.drain = Some(self.last_id);
+            self.recording.record(|| SessionEvent::Draining { by: Side::Here, last: self.last_id });
             let mut frame = head(self.last_id);
             frame.events = events::DRAIN;
             self.pending.push(frame);
@@ -174,7 +186,9 @@ impl<T: Watched> Session<T> {
         frame.code = control::CLOSE.into();
         frame.headers_len = (len as u16).into();
         // Without room the peer learns of the end from the socket's hang-up.
-        let _ = out.stage(&[frame.as_bytes(), &text.as_bytes()[..len]]);
+        if out.stage(&[frame.as_bytes(), &text.as_bytes()[..len]]).is_ok() {
+            self.recording.log().sent(&frame);
+        }
         self.end_session(reason);
     }
 
@@ -183,6 +197,7 @@ impl<T: Watched> Session<T> {
         if self.closed.is_some() {
             return;
         }
+        self.record_end(&reason);
         self.closed = Some(reason);
         for unseen in std::mem::take(&mut self.unseen) {
             self.end_stream(unseen.id, End::SessionClosed);
@@ -195,6 +210,24 @@ impl<T: Watched> Session<T> {
         self.pending = Pending::default();
         self.segmented_messages.end();
         self.area_offers.clear();
+    }
+
+    #[inline]
+    fn record_end(&self, reason: &Closed) {
+        if let Closed::Violation(violation) = reason {
+            self.recording.record(|| SessionEvent::Violation {
+                number: violation.number(),
+                words: violation.to_string().into(),
+            });
+        }
+        self.recording.record(|| SessionEvent::Ended {
+            number: reason.number(),
+            by: match reason {
+                Closed::ByPeer(_) | Closed::HungUp => Side::Peer,
+                Closed::Violation(_) | Closed::Here(_) => Side::Here,
+            },
+            words: reason.to_string().into(),
+        });
     }
 
     pub(crate) fn violation(&mut self, violation: Violation) -> Violation {

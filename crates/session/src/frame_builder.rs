@@ -10,9 +10,11 @@ use crate::credit::charge;
 use crate::deferred::{Data, Misencoded};
 use crate::frame::{head, range_bytes};
 use crate::outgoing_message::OutgoingMessage;
+use crate::recording::Log;
 use crate::segmented::SegmentedMessages;
 use crate::send::{Ending, Outgoing, Progress};
 use crate::stream::Stream;
+use crate::stream_state::StreamLog;
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
 pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
@@ -49,7 +51,7 @@ impl<'a> FrameBuilder<'a> {
         FRAME_HEAD_LEN + deadline_len + self.headers_len() + self.trailers.len()
     }
 
-    fn stage(&mut self, out: &mut impl Outbound, chunk: &[u8]) -> bool {
+    fn stage(&mut self, out: &mut impl Outbound, chunk: &[u8], log: Log<'_>) -> bool {
         // The caller has compared all lengths with what a record and the head can say.
         self.head.headers_len = (self.headers_len() as u16).into();
         self.head.trailers_len = (self.trailers.len() as u16).into();
@@ -66,6 +68,9 @@ impl<'a> FrameBuilder<'a> {
                 out.stage(&[head, deadline, &path_len, path, self.headers, self.trailers, chunk])
             }
         };
+        if staged.is_ok() {
+            log.sent(&self.head);
+        }
         staged.is_ok()
     }
 }
@@ -92,6 +97,8 @@ pub(crate) struct Budget<'a> {
     /// Where less than this can be sent, wait for credit.
     pub(crate) crumb_len: usize,
     pub(crate) segmented_messages: &'a mut SegmentedMessages,
+    /// Where the stream's transitions and frames are reported.
+    pub(crate) log: StreamLog<'a>,
 }
 
 impl Budget<'_> {
@@ -150,14 +157,14 @@ impl Budget<'_> {
             _ => &[],
         };
         let ends = ends_message && frame.end(ending.as_ref(), chunk.len(), out.record_len_max());
-        if !frame.stage(out, chunk) {
+        if !frame.stage(out, chunk, self.log.frames()) {
             if cut.is_some_and(|cut| cut.area.is_some()) {
                 out.take_back();
             }
             return Ok(Progress::NeedRoom);
         }
         *headers = None;
-        stream.state.on_sent();
+        stream.state.on_sent(self.log);
         let in_area = cut.as_ref().is_some_and(|cut| cut.area.is_some());
         if let Some(cut) = cut {
             stream.send_credit -= charge(cut.len);
@@ -166,14 +173,14 @@ impl Budget<'_> {
                 self.segmented_messages.sent(keep);
             }
             let left = message.as_mut().and_then(|message| message.advance(cut.len));
-            stream.state.on_chunk_sent(left);
+            stream.state.on_chunk_sent(left, self.log);
             if left.is_none() {
                 *message = message.take().and_then(OutgoingMessage::next);
             }
         }
         if ends {
             *ending = None;
-            stream.state.on_ending_sent();
+            stream.state.on_ending_sent(self.log);
         }
         Ok(if in_area && message.is_some() { Progress::Partly } else { Progress::Done })
     }
@@ -208,12 +215,12 @@ impl Budget<'_> {
         let record_len_max = out.record_len_max();
         let fits = frame.end(Some(ending), chunk.len(), record_len_max)
             && frame.fixed_len() + chunk.len() <= record_len_max;
-        if !fits || !frame.stage(out, chunk) {
+        if !fits || !frame.stage(out, chunk, self.log.frames()) {
             return false;
         }
         stream.send_credit -= cost;
         *self.credit -= cost;
-        stream.state.on_ending_sent();
+        stream.state.on_ending_sent(self.log);
         *outgoing = Outgoing::default();
         true
     }

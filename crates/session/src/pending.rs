@@ -8,6 +8,7 @@ use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use zerocopy::IntoBytes;
 
 use crate::frame::head;
+use crate::recording::Log;
 use crate::{Full, Outbound};
 
 /// Small frames waiting for room, oldest first. Their number is bounded by what causes them: at most one grant and one
@@ -64,11 +65,12 @@ impl Pending {
     }
 
     /// Stages as many as there is room for.
-    pub(crate) fn stage(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
+    pub(crate) fn stage(&mut self, out: &mut impl Outbound, log: Log<'_>) -> Result<(), Full> {
         while let Some(frame) = self.frames.front() {
             let bytes: &[u8] = frame.as_bytes();
             debug_assert_eq!(bytes.len(), FRAME_HEAD_LEN);
             out.stage(&[bytes])?;
+            log.sent(frame);
             here(if frame.events == events::CREDIT { Point::CreditStaged } else { Point::NoticeStaged });
             self.frames.pop_front();
         }

@@ -1,6 +1,7 @@
 //! Receiving: one record in, checked, and what changes because of it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_events::{SessionEvent, Side, Text};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::frame::{events, flags};
 use tollfree_layout::limits::METHOD_PATH_LEN_MAX;
@@ -66,6 +67,7 @@ impl<T: Watched> Session<T> {
     fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
         let frame = Frame::fetch(record, self.role.peer(), self.segmented_messages.agreed)?;
         let id = StreamId(frame.stream);
+        self.recording.log().received(&frame);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),
             events::CREDIT => self.receive_credit(id, u64::from(frame.chunk_len))?,
@@ -117,11 +119,13 @@ impl<T: Watched> Session<T> {
         }
         self.live_count += 1;
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
-        let stream = self.streams.insert_with(id, || Stream::new(StreamState::opened_by_peer(), send, recv));
+        let log = self.recording.log().of(id);
+        let stream =
+            self.streams.insert_with(id, || Stream::new(StreamState::opened_by_peer(log), send, recv));
         let is_whole = whole.is_some();
         if let Some(whole) = whole {
             // Nothing has come before that could be unfinished.
-            let _ = stream.state.on_half_close();
+            let _ = stream.state.on_half_close(log);
             stream.recv_credit -= charge(frame.chunk_len as usize);
             stream.inbox = Inbox::Whole(whole);
             stream.end = Some(End::HalfClosed);
@@ -130,6 +134,11 @@ impl<T: Watched> Session<T> {
             stream.headers = Some(block);
         }
         let method = Some(MethodIdx(frame.code)).filter(|idx| self.methods.path(*idx).is_some());
+        if self.recording.is_on() {
+            let interned = method.and_then(|method| self.methods.path(method));
+            let path = Text::new(path.as_ref().or(interned).map_or(&[][..], |path| path));
+            self.recording.record(|| SessionEvent::Call { stream: id.0, path });
+        }
         let deadline_ns = frame.deadline_ns(record);
         self.unseen.push_back(Unseen { id, method, deadline_ns, path: path.map(Box::new) });
         if is_whole { self.charge_session(frame) } else { self.receive_rest(frame, record) }
@@ -182,14 +191,22 @@ impl<T: Watched> Session<T> {
             stream.inbox = Inbox::Whole(SingleFrame::copy(frame, record, self.local.metadata_len_max)?);
             // The trailers themselves are in the whole.
             let end = End::Trailers { code: 0, block: Bytes::new() };
-            let stopped = stop(stream, id, end, true, &mut self.ready, &mut self.segmented_messages);
+            let stopped = stop(
+                stream,
+                id,
+                end,
+                true,
+                &mut self.ready,
+                &mut self.segmented_messages,
+                self.recording.log(),
+            );
             self.charge_session(frame)?;
             self.stopped(&stopped);
             return Ok(());
         }
         if frame.has(events::HEADERS) {
             let order = Violation::Order { event: "HEADERS", stream: id.0 };
-            stream.state.on_headers().map_err(|OutOfOrder| order)?;
+            stream.state.on_headers(self.recording.log().of(id)).map_err(|OutOfOrder| order)?;
             let block = copy_out(record, frame.headers_at(), frame.headers_len);
             check_block(&block, self.local.metadata_len_max)?;
             stream.headers = Some(block);
@@ -206,7 +223,7 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if frame.has(events::HALF_CLOSE) {
             let order = Violation::Order { event: "HALF_CLOSE", stream: id.0 };
-            stream.state.on_half_close().map_err(|OutOfOrder| order)?;
+            stream.state.on_half_close(self.recording.log().of(id)).map_err(|OutOfOrder| order)?;
             stream.end = Some(End::HalfClosed);
         }
         if frame.has(events::TRAILERS) {
@@ -240,7 +257,7 @@ impl<T: Watched> Session<T> {
         let last = frame.flag(flags::LAST);
         let begins = first.then_some(frame.message_len);
         let head = ChunkHead { begins, len: frame.chunk_len, is_last: last };
-        let after = stream.state.on_chunk(head).map_err(|OutOfOrder| misfit)?;
+        let after = stream.state.on_chunk(head, self.recording.log().of(id)).map_err(|OutOfOrder| misfit)?;
         // The sender would stop until somebody has read this much: it need not, where there is a reserve.
         let is_short = first && u64::from(after) > stream.recv_credit && !stream.is_short;
         stream.is_short |= is_short;
@@ -300,6 +317,7 @@ impl<T: Watched> Session<T> {
         let overflow = Violation::CreditOverflow { stream: id.0 };
         if id == StreamId::SESSION {
             self.send_credit = self.send_credit.checked_add(amount).ok_or(overflow)?;
+            self.recording.record(|| SessionEvent::Credit { by: Side::Peer, stream: 0, amount });
             if std::mem::take(&mut self.session_is_short) {
                 for (id, stream) in self.streams.iter_mut() {
                     if std::mem::take(&mut stream.wants_credit) {
@@ -312,6 +330,7 @@ impl<T: Watched> Session<T> {
         self.check_id(id.0)?;
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_credit = stream.send_credit.checked_add(amount).ok_or(overflow)?;
+            self.recording.record(|| SessionEvent::Credit { by: Side::Peer, stream: id.0, amount });
             if std::mem::take(&mut stream.wants_credit) {
                 mark(&mut self.ready, id, stream, false, true);
             }
@@ -324,6 +343,7 @@ impl<T: Watched> Session<T> {
             return Err(Violation::StreamId { stream: last, expected: self.last_id + 1 });
         }
         self.drain = Some(last);
+        self.recording.record(|| SessionEvent::Draining { by: Side::Peer, last });
         here(Point::DrainTaken);
         let refused: Vec<StreamId> = self.streams.ids().filter(|id| id.0 > last).collect();
         for id in refused {

@@ -22,6 +22,7 @@ use tollfree_layout::frame::{control, events};
 use zerocopy::IntoBytes;
 
 use crate::frame::{Frame, head};
+use crate::recording::Log;
 use crate::segmented_bytes::{Coming, Giving};
 use crate::stream::Watched;
 use crate::{Full, Outbound, Session, Violation};
@@ -192,13 +193,14 @@ impl SegmentedMessages {
     }
 
     /// Stages what the peer has not been told, as far as there is room.
-    pub(crate) fn stage(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
+    pub(crate) fn stage(&mut self, out: &mut impl Outbound, log: Log<'_>) -> Result<(), Full> {
         while let Some((first, count)) = self.taken.front() {
             let mut frame = head(*first);
             frame.events = events::CONTROL;
             frame.code = control::SEGMENTED_TAKEN.into();
             frame.chunk_len = (*count).into();
             out.stage_quietly(&[frame.as_bytes()])?;
+            log.sent(&frame);
             here(Point::NoticeStaged);
             self.taken.pop_front();
         }

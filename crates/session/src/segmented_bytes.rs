@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 
 use crate::frame::{Frame, head};
 use crate::frame_builder::INLINE_LEN_MAX;
+use crate::recording::Log;
 use crate::segmented::SegmentedMessages;
 use crate::stream::Watched;
 use crate::{Inbound, Outbound, Session, Violation};
@@ -85,7 +86,7 @@ impl SegmentedMessages {
     }
 
     /// Stages the next piece of what has its turn. `false`: there is none, or no room.
-    fn give(&mut self, out: &mut impl Outbound) -> bool {
+    fn give(&mut self, out: &mut impl Outbound, log: Log<'_>) -> bool {
         let Some(mut giving) = self.wanted.pop_front() else { return false };
         let Some(sent) = self.kept_mut(giving.segmented) else { return false };
         let Some(part) = sent.keep.part(giving.part) else { return false };
@@ -96,6 +97,7 @@ impl SegmentedMessages {
             self.wanted.push_front(giving);
             return false;
         }
+        log.sent(&head);
         giving.at += len;
         giving.left -= len as u32;
         if giving.at == part.len() {
@@ -169,7 +171,7 @@ impl<T: Watched> Session<T> {
 
     /// Stages one piece of the bytes that the peer wants, if there is room. `false`: none was.
     pub fn give_bytes(&mut self, out: &mut impl Outbound) -> bool {
-        self.closed.is_none() && self.segmented_messages.give(out)
+        self.closed.is_none() && self.segmented_messages.give(out, self.recording.log())
     }
 
     pub(crate) fn receive_wanted(&mut self, frame: &Frame) -> Result<(), Violation> {

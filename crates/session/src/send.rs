@@ -1,6 +1,7 @@
 //! Sending: from what the application wants to say to as few frames as it takes.
 
 use bytes::Bytes;
+use tollfree_events::SessionEvent;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
 use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_PATH_LEN_MAX};
@@ -94,9 +95,11 @@ impl<T: Watched> Session<T> {
         self.check_open(opening)?;
         // A cancellation that waits makes place for this call at the server: it must get there first.
         if self.stage_pending(out).is_err() {
+            self.recording.log().blocked(StreamId::SESSION, Progress::NeedRoom);
             return Ok(Err(Progress::NeedRoom));
         }
         if self.live_count >= self.stream_count_max {
+            self.recording.log().blocked(StreamId::SESSION, Progress::NeedStream);
             return Ok(Err(Progress::NeedStream));
         }
         let id = StreamId(self.last_id + 1);
@@ -123,10 +126,12 @@ impl<T: Watched> Session<T> {
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
         // Made where it is to be: it need not be moved there while the peer waits for what is staged.
         let stream = self.streams.insert_with(id, || Stream::new(StreamState::opened_here(), send, recv));
+        let log = self.recording.log().of(id);
         let mut budget = Budget {
             credit: &mut self.send_credit,
             crumb_len: self.crumb_len,
             segmented_messages: &mut self.segmented_messages,
+            log,
         };
         let sent = match check_parts(Role::Client, stream, outgoing) {
             Ok(()) => budget.send_frame(out, stream, &frame, outgoing).map_err(SendError::from),
@@ -141,10 +146,12 @@ impl<T: Watched> Session<T> {
         };
         if !matches!(sent, Progress::Done | Progress::Partly) {
             self.streams.remove(id);
+            self.recording.log().blocked(StreamId::SESSION, sent);
             return Ok(Err(sent));
         }
         self.last_id = id.0;
         self.live_count += 1;
+        self.recording.record(|| SessionEvent::Call { stream: id.0, path: opening.path.into() });
         if known.is_none() && code != NOT_INTERNED {
             self.methods.named_here(opening.path);
         }
@@ -219,10 +226,12 @@ impl<T: Watched> Session<T> {
             return self.needs_room(id, outgoing);
         }
         let Some(stream) = self.streams.get_mut(id) else { return Err(SendError::Ended) };
+        let log = self.recording.log().of(id);
         let mut budget = Budget {
             credit: &mut self.send_credit,
             crumb_len: self.crumb_len,
             segmented_messages: &mut self.segmented_messages,
+            log,
         };
         let (mut progress, mut is_begun) = (Progress::Done, false);
         stream.wants_credit = false;
@@ -237,6 +246,7 @@ impl<T: Watched> Session<T> {
             };
             is_begun = true;
         }
+        self.recording.log().blocked(id, progress);
         if progress == Progress::NeedCredit {
             stream.wants_credit = true;
             self.session_is_short |= self.send_credit < charge(self.crumb_len);
@@ -253,7 +263,10 @@ impl<T: Watched> Session<T> {
     pub fn needs_room(&self, id: StreamId, outgoing: &Outgoing) -> Result<Progress, SendError> {
         match self.streams.get(id) {
             Some(_) if outgoing.is_empty() => Ok(Progress::Done),
-            Some(stream) if !stream.state.has_said_all() => Ok(Progress::NeedRoom),
+            Some(stream) if !stream.state.has_said_all() => {
+                self.recording.log().blocked(id, Progress::NeedRoom);
+                Ok(Progress::NeedRoom)
+            }
             _ => Err(SendError::Ended),
         }
     }
@@ -266,7 +279,15 @@ impl<T: Watched> Session<T> {
             let counts = stream.end == Some(End::HalfClosed);
             let end =
                 if counts { End::HalfClosed } else { End::Cancelled { code: CANCELLED, refused: false } };
-            let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.segmented_messages);
+            let stopped = stop(
+                stream,
+                id,
+                end,
+                counts,
+                &mut self.ready,
+                &mut self.segmented_messages,
+                self.recording.log(),
+            );
             let is_read = stream.is_read();
             self.stopped(&stopped);
             return is_read;

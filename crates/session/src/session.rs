@@ -14,6 +14,7 @@ use crate::frame_builder::CRUMB_LEN;
 use crate::incoming::{End, Incoming, Part};
 use crate::methods::Methods;
 use crate::pending::Pending;
+use crate::recording::Recording;
 use crate::segmented::SegmentedMessages;
 use crate::single_frame::SingleFrame;
 use crate::stream::{Stream, Watched};
@@ -138,6 +139,7 @@ pub struct Session<T> {
     /// Streams above this id are not taken any more.
     pub(crate) drain: Option<u64>,
     pub(crate) closed: Option<Closed>,
+    pub(crate) recording: Recording,
 }
 
 impl<T: Watched> Session<T> {
@@ -175,7 +177,21 @@ impl<T: Watched> Session<T> {
             area_offers: AreaOffers::default(),
             drain: None,
             closed: None,
+            recording: Recording::off(),
         }
+    }
+
+    /// Reports what happens from now on to this recorder.
+    #[must_use]
+    pub fn recorded(mut self, recording: Recording) -> Session<T> {
+        self.recording = recording;
+        self
+    }
+
+    /// Where events are reported, also those that the session does not know of itself.
+    #[inline(always)]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
     }
 
     /// Which end this is.
@@ -432,8 +448,9 @@ impl<T: Watched> Session<T> {
         if !self.has_pending() {
             return Ok(());
         }
-        self.pending.stage(out)?;
-        self.segmented_messages.stage(out)
+        let log = self.recording.log();
+        self.pending.stage(out, log)?;
+        self.segmented_messages.stage(out, log)
     }
 }
 

@@ -12,28 +12,18 @@
 //! ```
 //! Either half may be in the middle of a message. A server may end with a status other than OK there; nobody else may end there.
 //! `crates/session/src/tests/transitions.rs` holds this as a table, state by event, and drives each field of it through a session.
+//!
+//! # Events
+//! Each method that changes a state reports it (`SessionEvent::Stream`). A stream begins at `Head` and `Head`: a client's first
+//! event is that of its first frame, a server's that of the headers that open it.
 
-/// What this end has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendHalf {
-    /// Nothing sent yet.
-    Head,
-    /// Headers are sent.
-    Open,
-    /// The last event is sent, or will never be.
-    Closed,
-}
+use tollfree_events::{RecvHalf, SendHalf, StreamCause};
+#[cfg(feature = "events")]
+use tollfree_events::{SessionEvent, StreamLook};
 
-/// What the peer has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecvHalf {
-    /// Headers are still to come (client side).
-    Head,
-    /// Messages may come.
-    Body,
-    /// Nothing more will come.
-    Ended,
-}
+use tollfree_layout::StreamId;
+
+use crate::recording::Log;
 
 /// What the peer said may not be said now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +51,40 @@ pub(crate) struct StreamState {
     is_live: bool,
 }
 
+/// The state before a transition that nobody records.
+#[cfg(not(feature = "events"))]
+struct Unrecorded;
+
+/// Where the transitions of a stream are reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamLog<'a> {
+    log: Log<'a>,
+    #[cfg(feature = "events")]
+    stream: StreamId,
+}
+
+impl<'a> StreamLog<'a> {
+    /// The same for frames.
+    #[inline(always)]
+    pub(crate) fn frames(self) -> Log<'a> {
+        self.log
+    }
+}
+
+impl<'a> Log<'a> {
+    /// For the transitions of a stream.
+    #[inline(always)]
+    pub(crate) fn of(self, stream: StreamId) -> StreamLog<'a> {
+        #[cfg(not(feature = "events"))]
+        let _ = stream;
+        StreamLog {
+            log: self,
+            #[cfg(feature = "events")]
+            stream,
+        }
+    }
+}
+
 impl StreamState {
     /// Of a call that this end begins.
     #[inline]
@@ -76,8 +100,42 @@ impl StreamState {
 
     /// Of a call that the peer begins, whose headers have come with that.
     #[inline]
-    pub(crate) fn opened_by_peer() -> StreamState {
-        StreamState { recv: RecvHalf::Body, ..StreamState::opened_here() }
+    pub(crate) fn opened_by_peer(log: StreamLog<'_>) -> StreamState {
+        let before = StreamState::opened_here().before(log);
+        let state = StreamState { recv: RecvHalf::Body, ..StreamState::opened_here() };
+        state.report(log, StreamCause::HeadersReceived, before);
+        state
+    }
+
+    /// The state before a transition, for [`report`](StreamState::report).
+    #[cfg(feature = "events")]
+    fn before(&self, log: StreamLog<'_>) -> Option<StreamLook> {
+        log.log.is_on().then(|| self.look())
+    }
+
+    #[cfg(not(feature = "events"))]
+    #[inline(always)]
+    fn before(&self, _: StreamLog<'_>) -> Unrecorded {
+        Unrecorded
+    }
+
+    /// Reports a transition, if it changed anything.
+    #[cfg(feature = "events")]
+    fn report(&self, log: StreamLog<'_>, cause: StreamCause, before: Option<StreamLook>) {
+        let to = self.look();
+        if let Some(from) = before.filter(|from| *from != to) {
+            log.log.record(|| SessionEvent::Stream { stream: log.stream.0, cause, from, to });
+        }
+    }
+
+    #[cfg(not(feature = "events"))]
+    #[inline(always)]
+    fn report(&self, _: StreamLog<'_>, _: StreamCause, _: Unrecorded) {}
+
+    #[cfg(feature = "events")]
+    fn look(&self) -> StreamLook {
+        let StreamState { send, recv, unsent, unreceived, is_live } = *self;
+        StreamLook { send, recv, unsent, unreceived, live: is_live }
     }
 
     /// Whether the call is under way.
@@ -135,23 +193,29 @@ impl StreamState {
 
     /// A frame was sent; the first has headers.
     #[inline]
-    pub(crate) fn on_sent(&mut self) {
+    pub(crate) fn on_sent(&mut self, log: StreamLog<'_>) {
+        let before = self.before(log);
         if self.send == SendHalf::Head {
             self.send = SendHalf::Open;
         }
+        self.report(log, StreamCause::HeadersSent, before);
     }
 
     /// A chunk was sent, which leaves so much of its message, if it is begun and not at its end.
     #[inline]
-    pub(crate) fn on_chunk_sent(&mut self, left: Option<u32>) {
+    pub(crate) fn on_chunk_sent(&mut self, left: Option<u32>, log: StreamLog<'_>) {
+        let before = self.before(log);
         self.unsent = left;
+        self.report(log, StreamCause::ChunkSent, before);
     }
 
     /// The last event was sent.
     #[inline]
-    pub(crate) fn on_ending_sent(&mut self) {
+    pub(crate) fn on_ending_sent(&mut self, log: StreamLog<'_>) {
+        let before = self.before(log);
         self.unsent = None;
         self.send = SendHalf::Closed;
+        self.report(log, StreamCause::EndingSent, before);
     }
 
     /// Headers came.
@@ -159,11 +223,13 @@ impl StreamState {
     /// # Errors
     /// Where they may not come.
     #[inline]
-    pub(crate) fn on_headers(&mut self) -> Result<(), OutOfOrder> {
+    pub(crate) fn on_headers(&mut self, log: StreamLog<'_>) -> Result<(), OutOfOrder> {
         if self.recv != RecvHalf::Head {
             return Err(OutOfOrder);
         }
+        let before = self.before(log);
         self.recv = RecvHalf::Body;
+        self.report(log, StreamCause::HeadersReceived, before);
         Ok(())
     }
 
@@ -172,7 +238,7 @@ impl StreamState {
     /// # Errors
     /// Where it doesn't fit what has come of the message.
     #[inline]
-    pub(crate) fn on_chunk(&mut self, chunk: ChunkHead) -> Result<u32, OutOfOrder> {
+    pub(crate) fn on_chunk(&mut self, chunk: ChunkHead, log: StreamLog<'_>) -> Result<u32, OutOfOrder> {
         let before = match (chunk.begins, self.unreceived) {
             (Some(len), None) => len,
             (None, Some(left)) => left,
@@ -182,7 +248,9 @@ impl StreamState {
         if chunk.is_last != (after == 0) || (chunk.len == 0 && before != 0) {
             return Err(OutOfOrder);
         }
+        let before = self.before(log);
         self.unreceived = if chunk.is_last { None } else { Some(after) };
+        self.report(log, StreamCause::ChunkReceived, before);
         Ok(after)
     }
 
@@ -200,11 +268,13 @@ impl StreamState {
     /// # Errors
     /// Where it has said so, or in the middle of a message.
     #[inline]
-    pub(crate) fn on_half_close(&mut self) -> Result<(), OutOfOrder> {
+    pub(crate) fn on_half_close(&mut self, log: StreamLog<'_>) -> Result<(), OutOfOrder> {
         if self.recv != RecvHalf::Body || self.unreceived.is_some() {
             return Err(OutOfOrder);
         }
+        let before = self.before(log);
         self.recv = RecvHalf::Ended;
+        self.report(log, StreamCause::HalfCloseReceived, before);
         Ok(())
     }
 
@@ -219,7 +289,8 @@ impl StreamState {
 
     /// The call is over, for whatever reason: neither half says more.
     #[inline]
-    pub(crate) fn on_end(&mut self) {
+    pub(crate) fn on_end(&mut self, log: StreamLog<'_>) {
+        let before = self.before(log);
         *self = StreamState {
             send: SendHalf::Closed,
             recv: RecvHalf::Ended,
@@ -227,6 +298,7 @@ impl StreamState {
             unreceived: None,
             is_live: false,
         };
+        self.report(log, StreamCause::Over, before);
     }
 }
 
@@ -238,10 +310,14 @@ mod tests {
         ChunkHead { begins, len, is_last }
     }
 
+    fn log() -> StreamLog<'static> {
+        Log::none().of(StreamId(1))
+    }
+
     #[test]
     fn chunks_make_whole_messages_one_after_the_other() {
-        let mut state = StreamState::opened_by_peer();
-        assert_eq!(state.on_chunk(chunk(Some(5), 3, false)), Ok(2));
+        let mut state = StreamState::opened_by_peer(log());
+        assert_eq!(state.on_chunk(chunk(Some(5), 3, false), log()), Ok(2));
         assert_eq!((state.unreceived(), state.on_whole_messages()), (Some(2), Err(OutOfOrder)));
         for wrong in [
             chunk(Some(2), 2, true),
@@ -251,24 +327,24 @@ mod tests {
             chunk(None, 2, false),
         ] {
             let before = state;
-            assert_eq!(state.on_chunk(wrong), Err(OutOfOrder), "{wrong:?}");
+            assert_eq!(state.on_chunk(wrong, log()), Err(OutOfOrder), "{wrong:?}");
             assert_eq!(state, before, "what is refused changes nothing");
         }
-        assert_eq!((state.on_half_close(), state.on_trailers(0)), (Err(OutOfOrder), Err(OutOfOrder)));
+        assert_eq!((state.on_half_close(log()), state.on_trailers(0)), (Err(OutOfOrder), Err(OutOfOrder)));
         assert_eq!(state.on_trailers(13), Ok(()), "a server may fail in the middle of a message");
-        assert_eq!(state.on_chunk(chunk(None, 2, true)), Ok(0));
-        assert_eq!(state.on_chunk(chunk(None, 1, true)), Err(OutOfOrder), "there is none begun");
-        assert_eq!(state.on_chunk(chunk(Some(0), 0, true)), Ok(0), "an empty message");
-        assert_eq!((state.on_whole_messages(), state.on_half_close()), (Ok(()), Ok(())));
+        assert_eq!(state.on_chunk(chunk(None, 2, true), log()), Ok(0));
+        assert_eq!(state.on_chunk(chunk(None, 1, true), log()), Err(OutOfOrder), "there is none begun");
+        assert_eq!(state.on_chunk(chunk(Some(0), 0, true), log()), Ok(0), "an empty message");
+        assert_eq!((state.on_whole_messages(), state.on_half_close(log())), (Ok(()), Ok(())));
         assert!(state.has_heard_all() && state.is_live());
     }
 
     #[test]
     fn an_end_ends_all() {
         let mut state = StreamState::opened_here();
-        state.on_sent();
-        state.on_chunk_sent(Some(7));
-        state.on_end();
+        state.on_sent(log());
+        state.on_chunk_sent(Some(7), log());
+        state.on_end(log());
         assert!(state.has_said_all() && state.has_heard_all() && !state.is_live());
         assert_eq!((state.unsent(), state.unreceived()), (None, None));
     }

@@ -3,6 +3,6 @@
 mod deferred;
 mod edges;
 mod ends;
-mod script;
+pub(crate) mod script;
 mod transitions;
 mod violations;

@@ -1,6 +1,9 @@
 //! Frames as a peer would write them, by hand, for the tests of this crate.
 
+use std::sync::{Arc, Mutex};
+
 use bytes::BytesMut;
+use tollfree_events::SessionEvent;
 use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use zerocopy::IntoBytes;
@@ -9,8 +12,8 @@ use crate::Incoming;
 use crate::frame::head;
 use crate::stream::Watched;
 use crate::{
-    AreaFault, Full, Inbound, Limits, Outbound, Outgoing, Part, Progress, Received, Role, SendError, Session,
-    Violation,
+    AreaFault, Full, Inbound, Limits, Outbound, Outgoing, Part, Progress, Received, Recorder, Recording,
+    Role, SendError, Session, Violation,
 };
 
 /// Limits small enough to be reached.
@@ -19,6 +22,27 @@ pub(crate) const LIMITS: Limits =
 
 pub(crate) fn session(role: Role) -> Session<()> {
     Session::new(role, LIMITS, LIMITS)
+}
+
+/// A recorder that keeps what it is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<Vec<SessionEvent>>>);
+
+impl Kept {
+    pub(crate) fn recording(&self) -> Recording {
+        Recording::to(Box::new(self.clone()))
+    }
+
+    /// What was told since this was called last.
+    pub(crate) fn take(&self) -> Vec<SessionEvent> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Recorder for Kept {
+    fn record(&self, event: SessionEvent) {
+        self.0.lock().unwrap().push(event);
+    }
 }
 
 /// Says what an outgoing holds as the transport does: what the last word means comes after it.

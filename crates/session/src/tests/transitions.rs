@@ -4,12 +4,12 @@
 //! in the middle of one is in `violations` (receiving) and `edges` (sending).
 
 use bytes::Bytes;
+use tollfree_events::{RecvHalf, SendHalf, SessionEvent, StreamCause, StreamLook};
 use tollfree_layout::StreamId;
-use tollfree_layout::frame::events;
+use tollfree_layout::frame::{events, flags};
 
-use crate::stream_state::{RecvHalf, SendHalf};
-use crate::tests::script::{Script, Sink, say, session};
-use crate::{Ending, Opening, Outgoing, OutgoingMessage, Role, SendError, Session, Violation};
+use crate::tests::script::{Kept, Script, Sink, say, session};
+use crate::{Ending, Opening, Outgoing, OutgoingMessage, Progress, Role, SendError, Session, Violation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -114,9 +114,9 @@ fn state_of(session: &Session<()>) -> State {
 }
 
 /// A session whose stream 1 is in the state wanted, by the shortest way.
-fn session_in(role: Role, state: State) -> Session<()> {
+fn session_in(role: Role, state: State, kept: &Kept) -> Session<()> {
     use Event::{Receive, Send};
-    let mut session = session(role);
+    let mut session = session(role).recorded(kept.recording());
     match role {
         Role::Client => {
             let opening = Opening { path: "/a", deadline_ns: 0 };
@@ -201,11 +201,78 @@ fn the_table_is_what_the_code_does() {
     for (role, table) in [(Role::Client, CLIENT), (Role::Server, SERVER)] {
         for (state, row) in table {
             for (event, expected) in EVENTS.into_iter().zip(row) {
-                let mut session = session_in(role, state);
-                assert_eq!(happen(&mut session, event), expected, "{role:?} in {state:?}, {event:?}");
+                let kept = Kept::default();
+                let mut session = session_in(role, state, &kept);
+                let place = format!("{role:?} in {state:?}, {event:?}");
+                let mut look = StreamLook::default();
+                transitions(&kept, &mut look);
+                assert_eq!(happen(&mut session, event), expected, "{place}");
                 let violates = matches!(expected, Order | Kind | Id);
-                assert_eq!(session.closed().is_some(), violates, "{role:?} in {state:?}, {event:?}");
+                assert_eq!(session.closed().is_some(), violates, "{place}");
+                let causes = transitions(&kept, &mut look);
+                assert_eq!(causes, causes_of(state, event, expected), "{place}");
+                let (send, recv) = session.streams.get(ONE).unwrap().state.halves();
+                assert_eq!((look.send, look.recv), (send, recv), "what was told is so: {place}");
             }
         }
     }
+}
+
+/// The transitions that were told since the last time, each from where the one before has led.
+fn transitions(kept: &Kept, look: &mut StreamLook) -> Vec<StreamCause> {
+    let told = kept.take().into_iter().filter_map(|event| match event {
+        SessionEvent::Stream { stream: 1, cause, from, to } => Some((cause, from, to)),
+        _ => None,
+    });
+    let follow = |(cause, from, to)| {
+        assert_eq!(from, *look, "{cause:?}");
+        assert_ne!(from, to, "{cause:?}");
+        *look = to;
+        cause
+    };
+    told.map(follow).collect()
+}
+
+/// Which transitions a field of the table makes.
+fn causes_of(state: State, event: Event, outcome: Outcome) -> Vec<StreamCause> {
+    use Event::{Receive, Send};
+    use StreamCause as Cause;
+    match (event, outcome) {
+        // The session's end ends the stream.
+        (_, Order | Kind | Id) if state != Over => vec![Cause::Over],
+        (_, To(after)) if after != state => match event {
+            Receive(events::HEADERS) => vec![Cause::HeadersReceived],
+            Receive(events::HALF_CLOSE) => vec![Cause::HalfCloseReceived],
+            Send(events::HEADERS) => vec![Cause::HeadersSent],
+            Send(events::HALF_CLOSE) => vec![Cause::EndingSent],
+            // A status alone is the head, too.
+            Send(events::TRAILERS) if matches!(state, Hearing | Heard) => {
+                vec![Cause::HeadersSent, Cause::EndingSent, Cause::Over]
+            }
+            Send(events::TRAILERS) => vec![Cause::EndingSent, Cause::Over],
+            Receive(_) | Send(_) => vec![Cause::Over],
+        },
+        _ => vec![],
+    }
+}
+
+#[test]
+fn parts_of_messages_are_transitions_too() {
+    let kept = Kept::default();
+    let mut session = session_in(Role::Server, Conversing, &kept);
+    let mut look = StreamLook::default();
+    transitions(&kept, &mut look);
+    Script::new(0, 1).chunk(4, 7, flags::FIRST).send(&mut session).unwrap();
+    assert_eq!(transitions(&kept, &mut look), [StreamCause::ChunkReceived]);
+    assert_eq!((look.unreceived, look.unsent), (Some(3), None));
+    let message = Bytes::from(vec![0; 8000]);
+    let mut outgoing =
+        Outgoing { message: Some(OutgoingMessage::new(message, false)), ..Outgoing::default() };
+    let progress = say(&mut session, &mut Sink::new(), ONE, &mut outgoing).unwrap();
+    assert_eq!(
+        (progress, transitions(&kept, &mut look)),
+        (Progress::NeedCredit, vec![StreamCause::ChunkSent])
+    );
+    assert!(look.unsent.is_some_and(|left| left > 0 && left < 8000), "{look}");
+    assert_eq!(look.unsent, session.streams.get(ONE).unwrap().state.unsent());
 }

@@ -10,6 +10,7 @@ use super::world::{Step, World};
 impl World {
     /// Credit is neither lost nor made: both ends and the wires between them always add up.
     pub(crate) fn audit(&self) -> Step {
+        self.check_events()?;
         for side in [&self.client, &self.server] {
             if side.out.descriptor_count() > 2 {
                 return Err("more descriptors than a reader takes that has read no offer".to_owned());

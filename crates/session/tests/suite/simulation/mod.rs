@@ -3,6 +3,7 @@
 
 mod audit;
 mod call;
+mod replay;
 pub(crate) mod rng;
 mod run;
 pub(crate) mod wire;

@@ -157,7 +157,8 @@ fn settle(world: &mut World, all: bool) -> Step {
             world.audit()?;
         }
     }
-    world.audit()
+    world.audit()?;
+    world.check_events_agree()
 }
 
 /// What was on its way has arrived: the end that doesn't know yet learns from its socket.

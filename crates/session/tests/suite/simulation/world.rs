@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tollfree_events::Lack;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, SegmentedIdx, StreamId};
 use tollfree_session::{
@@ -10,6 +11,7 @@ use tollfree_session::{
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, Wait, block};
+use super::replay::Replay;
 use super::rng::Rng;
 use super::wire::Wire;
 
@@ -38,6 +40,8 @@ impl Watched for Waits {
 /// One end: its session and the wire it writes.
 pub(crate) struct Side {
     pub(crate) session: Session<Waits>,
+    /// What its events say of it.
+    pub(crate) replay: Replay,
     pub(crate) out: Wire,
     next_area: u32,
     /// The area offered last, while it may come into use.
@@ -138,16 +142,21 @@ impl World {
         let local = limits(&mut rng, stream_count);
         let remote = limits(&mut rng, stream_count);
         let segmented_messages = rng.one_in(2);
-        let side = |rng: &mut Rng, role, local, remote| Side {
-            session: Session::new(role, local, remote).with_segmented(segmented_messages),
-            out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
-            next_area: 0,
-            offered: None,
-            unanswered: Vec::new(),
-            untaken: Vec::new(),
-            keeping: Keeping::default(),
-            readers: BTreeSet::new(),
-            writers: BTreeSet::new(),
+        let side = |rng: &mut Rng, role, local, remote| {
+            let replay = Replay::new(local, remote);
+            let session = Session::new(role, local, remote).recorded(replay.recording());
+            Side {
+                session: session.with_segmented(segmented_messages),
+                replay,
+                out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
+                next_area: 0,
+                offered: None,
+                unanswered: Vec::new(),
+                untaken: Vec::new(),
+                keeping: Keeping::default(),
+                readers: BTreeSet::new(),
+                writers: BTreeSet::new(),
+            }
         };
         let client_word = Limits { stream_count: 0, ..local };
         let client = side(&mut rng, Role::Client, client_word, remote);
@@ -325,10 +334,12 @@ impl World {
             }
             Ok(Progress::NeedRoom | Progress::RanOut) => {
                 talk.wait = Wait::Room;
+                side.replay.check_blocked(id, Lack::Ring)?;
                 side.wait_to_write(id)?;
             }
             Ok(Progress::NeedCredit) => {
                 talk.wait = Wait::Credit;
+                side.replay.check_blocked(id, Lack::Credit)?;
                 side.wait_to_write(id)?;
                 // A server may get tired of waiting, in the middle of a message or before it.
                 if role == Role::Server && talk.outgoing.headers.is_none() && self.rng.one_in(6) {
