@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tollfree_events::{Decision, Doorbell, SessionEvent};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::{ASKED_OFF, CPU_UNKNOWN};
 use tollfree_layout::{AreaIdx, RingPos, StreamId};
@@ -15,8 +16,8 @@ use tollfree_os::fd::AsFd;
 use tollfree_region::{GivenFd, PeerRegion, Region, WriteMemory};
 use tollfree_ring::{Geometry, RecordReceiver, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
-    AreaEvent, Closed, Limits, Opening, Outgoing, Progress, Received, Role, SendError, Session, Violation,
-    Watched,
+    AreaEvent, Closed, Limits, Opening, Outgoing, Progress, Received, Recording, Role, SendError, Session,
+    Violation, Watched,
 };
 
 use crate::area::area_len;
@@ -27,7 +28,7 @@ use crate::publishing::{Announced, Others, PublishPlanner, Ring, RoundEnd, Stage
 use crate::records::{Arrived, Sender};
 use crate::timers::Timers;
 use crate::wait_hint::WaitHint;
-use crate::{WaitPlanner, WaitPolicy};
+use crate::{Surroundings, ThreadTime, Wait, WaitPlanner, WaitPolicy};
 
 /// Which end of a gateway's session this is, where the gateway says how it wants to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Setup {
     pub allowance: Option<Box<dyn AreaAllowance>>,
     /// Who says how to wait.
     pub hints: WaitHints,
+    /// Where this end reports what it does.
+    pub recording: Recording,
 }
 
 /// What publishing has left to the driver.
@@ -117,7 +120,8 @@ impl<T: Watched> Connection<T> {
         let Setup { own, peer, .. } = setup;
         Connection {
             session: Session::new(setup.role, setup.limits, setup.peer_limits)
-                .with_segmented(setup.segmented_messages),
+                .with_segmented(setup.segmented_messages)
+                .recorded(setup.recording),
             sender: Sender::new(RingSender::new(own.clone(), peer.clone(), setup.own_ring)),
             receiver: RingReceiver::new(own.clone(), peer.clone(), setup.peer_ring),
             release_lines: setup.peer_ring.line_count() as usize / 4,
@@ -242,6 +246,7 @@ impl<T: Watched> Connection<T> {
 
     /// Gives consumed room back to the peer, and rings when it waits for that.
     fn release(&mut self, io: &mut impl PeerIo) {
+        self.recording().record(|| SessionEvent::Released { lines: self.receiver.unreleased_lines() as u64 });
         if self.receiver.release() && self.ringer.should_ring_for_space() {
             self.ring(io);
         }
@@ -310,7 +315,10 @@ impl<T: Watched> Connection<T> {
     /// Whether the driver is to ring later.
     fn publish(&mut self, io: &mut impl PeerIo, drives: bool) -> bool {
         let count = self.publishing.published();
-        if !self.sender.publish_loud() {
+        let before = self.sender.published();
+        let is_loud = self.sender.publish_loud();
+        self.record_published(before);
+        if !is_loud {
             return false;
         }
         let ringer = &mut self.ringer;
@@ -323,8 +331,25 @@ impl<T: Watched> Connection<T> {
         self.wait.spoke(sleeps);
         if ring == Ring::IfAsleep && sleeps {
             self.ring_for_news(io);
+        } else {
+            let done = if sleeps { Doorbell::Later } else { Doorbell::NotNeeded };
+            self.recording().record(|| SessionEvent::Doorbell { done });
         }
         ring == Ring::LeftToDriver
+    }
+
+    /// Reports what was published, if something was since the ring ended `before`.
+    #[inline(always)]
+    fn record_published(&self, before: RingPos) {
+        if self.recording().is_on() && self.sender.published() != before {
+            let (unread, _) = self.sender.backlog();
+            self.recording().record(|| SessionEvent::Published { pos: self.sender.published().0, unread });
+        }
+    }
+
+    #[inline(always)]
+    fn recording(&self) -> &Recording {
+        self.session.recording()
     }
 
     fn ring_for_news(&mut self, io: &mut impl PeerIo) {
@@ -336,6 +361,7 @@ impl<T: Watched> Connection<T> {
 
     /// Wakes the peer, whether or not it has said that it sleeps.
     pub fn ring(&mut self, io: &mut impl PeerIo) {
+        self.recording().record(|| SessionEvent::Doorbell { done: Doorbell::Rung });
         let began = self.wait.ring_begins(|| io.now_ns());
         io.ring(self.sender.published());
         if let Some(began) = began {
@@ -464,7 +490,9 @@ impl<T: Watched> Connection<T> {
         io.report(Report::Closing(&reason));
         self.session.close(&mut self.sender, reason);
         here(Point::CloseStaged);
+        let before = self.sender.published();
         let is_new = self.sender.publish();
+        self.record_published(before);
         io.hang_up(self.sender.published(), is_new);
     }
 
@@ -486,7 +514,30 @@ impl<T: Watched> Connection<T> {
         if came {
             self.waiter.unpark();
         }
+        self.recording().record(|| SessionEvent::Armed { found: came });
         !came
+    }
+
+    /// What this end does that has looked for `looked_ns` and found nothing.
+    #[inline]
+    pub fn decide(&self, looked_ns: u64, now_ns: u64, surroundings: &impl Surroundings) -> Wait {
+        let wait = self.wait.decide(looked_ns, now_ns, surroundings);
+        self.recording().record(|| SessionEvent::Waits {
+            decision: match wait {
+                Wait::Spin { .. } => Decision::Spin,
+                Wait::Probe { .. } => Decision::Probe,
+                Wait::Park => Decision::Park,
+            },
+            looked_ns,
+            budget_ns: self.wait.budget_ns(),
+        });
+        wait
+    }
+
+    /// The doorbell rang, or something else came on the socket, for this end that sleeps.
+    pub fn woken(&mut self, time: impl FnOnce() -> ThreadTime) {
+        self.recording().record(|| SessionEvent::Woken);
+        self.wait.woken(time);
     }
 
     /// This end is awake: the peer need not ring.
@@ -541,6 +592,7 @@ impl<T: Watched> Connection<T> {
 
     /// Sees to what is due: gives up a payload area that nobody uses, and notes what the peer still keeps.
     pub fn handle_timeout(&mut self, now_ns: u64, io: &mut impl PeerIo) {
+        self.recording().record(|| SessionEvent::TimedOut);
         if self.timers.is_segmented_due(now_ns) {
             self.timers.saw_segmented(now_ns, self.session.oldest_segmented());
         }

@@ -108,7 +108,7 @@ impl Session {
     pub(crate) fn wakes(&mut self) {
         if !self.waiting.is_awake {
             counts::woken();
-            self.connection.wait_mut().woken(Here::thread_time);
+            self.connection.woken(Here::thread_time);
         }
         self.waiting.is_awake = true;
         self.connection.unpark();
@@ -472,7 +472,7 @@ impl Session {
             self.connection.wait_mut().wait_begins(now_ns);
         }
         self.connection.take_hint(now_ns);
-        match self.connection.wait_mut().decide(now_ns - began, now_ns, &Here) {
+        match self.connection.decide(now_ns - began, now_ns, &Here) {
             Wait::Spin { offers } => {
                 self.connection.unpark();
                 self.looks_again(offers)

@@ -204,7 +204,7 @@ impl Core {
     /// A driver heard the doorbell.
     pub(crate) fn woken(&mut self) {
         counts::woken();
-        self.connection.wait_mut().woken(Here::thread_time);
+        self.connection.woken(Here::thread_time);
     }
 
     /// Gathers the wakers of everybody for whom something has changed.

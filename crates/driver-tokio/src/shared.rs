@@ -336,7 +336,7 @@ impl Shared {
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - runtime_waiters.wait_began_ns;
-        let offers = match core.connection.wait_mut().decide(spun, now, &Here) {
+        let offers = match core.connection.decide(spun, now, &Here) {
             Wait::Park => {
                 // Before the doorbell is armed, which is when the peer may ring.
                 core.connection.wait_mut().parks(Here::thread_time);

@@ -13,7 +13,7 @@ use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_region::{GivenFd, PeerRegion, Region, RegionError};
 use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity, descriptors_abound};
 use tollfree_ring::Geometry;
-use tollfree_session::{Limits, Role};
+use tollfree_session::{Limits, Recording, Role};
 
 use crate::admission::Seat;
 use crate::config::Config;
@@ -136,6 +136,7 @@ impl Attached {
             area_idle_ns: config.area_idle.as_nanos().try_into().unwrap_or(u64::MAX),
             allowance: self.seat.map(|seat| Box::new(seat) as Box<dyn AreaAllowance>),
             hints,
+            recording: Recording::off(),
         }
     }
 }

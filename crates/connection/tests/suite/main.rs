@@ -2,4 +2,5 @@
 
 mod calls;
 mod pair;
+mod tape;
 mod waits;

@@ -20,6 +20,7 @@ use tollfree_ring::Geometry;
 use tollfree_session::{Closed, Limits, Role};
 
 use crate::calls::{Calls, Done};
+use crate::tape::Tape;
 
 /// An end takes so long to look at the ring once, in nanoseconds.
 const LOOK_NS: u64 = 120;
@@ -169,6 +170,9 @@ struct End {
     /// Descriptors that lie on its socket.
     fds: VecDeque<OwnedFd>,
     deeds: Deeds,
+    /// Bells that it has heard, and timers that were due.
+    bells: u64,
+    due: u64,
 }
 
 /// A step's part of the socket: what came, and what is to happen at the other end.
@@ -176,6 +180,7 @@ struct Io<'a> {
     now_ns: u64,
     came: &'a mut VecDeque<OwnedFd>,
     rings: bool,
+    ring_count: u64,
     sent: Vec<OwnedFd>,
     hangs_up: bool,
 }
@@ -187,6 +192,7 @@ impl PeerIo for Io<'_> {
 
     fn ring(&mut self, _: RingPos) {
         self.rings = true;
+        self.ring_count += 1;
     }
 
     fn send_area(&mut self, area: BorrowedFd<'_>) -> Result<(), String> {
@@ -243,6 +249,7 @@ pub(crate) struct Pair {
     scene: Scene,
     dice: Dice,
     ends: [End; 2],
+    tapes: [Tape; 2],
     /// Until when each processor is taken.
     busy_ns: [u64; 2],
     /// By time, then in the order in which they were put there.
@@ -257,7 +264,7 @@ const SERVER: usize = 1;
 const RING_LEN: usize = 2 * PAGE_LEN;
 
 /// Both ends of a session in which nothing was said.
-fn connections(policy: WaitPolicy) -> [Connection<()>; 2] {
+fn connections(policy: WaitPolicy, tapes: &[Tape; 2]) -> [Connection<()>; 2] {
     let ring = Geometry::new(PAGE_LEN, RING_LEN).unwrap();
     let regions = [0, 1].map(|_| Region::create("simulated", ring.end()).unwrap());
     let [of_client, of_server] = [0, 1].map(|idx| {
@@ -265,7 +272,7 @@ fn connections(policy: WaitPolicy) -> [Connection<()>; 2] {
         Arc::new(PeerRegion::map(region.fd().try_clone_to_owned().unwrap(), ring.end()).unwrap())
     });
     let [client, server] = regions.map(Arc::new);
-    let end = |role, own, peer| {
+    let end = |role, own, peer, tape: &Tape| {
         Connection::new(Setup {
             role,
             policy,
@@ -282,17 +289,20 @@ fn connections(policy: WaitPolicy) -> [Connection<()>; 2] {
             area_idle_ns: 500_000_000,
             allowance: None,
             hints: WaitHints::None,
+            recording: tape.recording(),
         })
     };
-    [end(Role::Client, client, of_server), end(Role::Server, server, of_client)]
+    let [of_clients, of_servers] = tapes;
+    [end(Role::Client, client, of_server, of_clients), end(Role::Server, server, of_client, of_servers)]
 }
 
 impl Pair {
     pub(crate) fn new(scene: Scene) -> Pair {
+        let tapes = [Tape::default(), Tape::default()];
         let mut calls =
             [Calls::client(scene.calls, scene.up, scene.down), Calls::server(scene.up, scene.down)]
                 .into_iter();
-        let ends = connections(scene.policy).map(|connection| End {
+        let ends = connections(scene.policy, &tapes).map(|connection| End {
             connection,
             calls: calls.next().expect("one for each"),
             state: State::Works,
@@ -305,11 +315,14 @@ impl Pair {
             timer_ns: None,
             fds: VecDeque::new(),
             deeds: Deeds::default(),
+            bells: 0,
+            due: 0,
         });
         let mut pair = Pair {
             dice: Dice::new(scene.seed),
             scene,
             ends,
+            tapes,
             busy_ns: [0; 2],
             due: BinaryHeap::new(),
             put_count: 0,
@@ -351,8 +364,23 @@ impl Pair {
             assert_eq!(end.connection.timeout(now), None, "who is idle asks for no timer: {:?}", self.scene);
         }
         assert_eq!(self.ends[CLIENT].state, State::Over, "{:?}", self.scene);
+        self.check_events();
         let [client, server] = [CLIENT, SERVER].map(|end| self.ends[end].deeds);
         Outcome { client, server, answered: self.ends[CLIENT].calls.ended(), took_ns: self.now_ns }
+    }
+
+    /// What its events say of an end is what it did.
+    fn check_events(&self) {
+        for (end, tape) in self.ends.iter().zip(&self.tapes) {
+            let told = tape.counts();
+            let did = (end.bells, end.due, end.connection.published().0);
+            assert_eq!((told.woken, told.timed_out, told.published), did, "{told:?} of {:?}", self.scene);
+            // Three decisions and two outcomes of arming, between any two other events.
+            assert!(told.waits <= 5 * (told.others + 1), "{told:?} of {:?}", self.scene);
+        }
+        let [client, server] = [CLIENT, SERVER].map(|end| self.tapes[end].counts());
+        let is_given_back = client.released <= server.published && server.released <= client.published;
+        assert!(is_given_back, "{client:?} and {server:?} of {:?}", self.scene);
     }
 
     fn put(&mut self, event: Event, after_ns: u64) {
@@ -386,10 +414,23 @@ impl Pair {
         act: impl FnOnce(&mut Connection<()>, &mut Calls, &mut Io<'_>) -> R,
     ) -> (R, u64) {
         let us = &mut self.ends[end];
-        let mut io =
-            Io { now_ns: self.now_ns, came: &mut us.fds, rings: false, sent: Vec::new(), hangs_up: false };
+        let mut io = Io {
+            now_ns: self.now_ns,
+            came: &mut us.fds,
+            rings: false,
+            ring_count: 0,
+            sent: Vec::new(),
+            hangs_up: false,
+        };
+        let told = self.tapes[end].counts().rung;
         let result = act(&mut us.connection, &mut us.calls, &mut io);
-        let Io { rings, sent, hangs_up, .. } = io;
+        let Io { rings, ring_count, sent, hangs_up, .. } = io;
+        assert_eq!(
+            self.tapes[end].counts().rung - told,
+            ring_count,
+            "each ring is told of: {:?}",
+            self.scene
+        );
         us.deeds.areas += sent.len() as u64;
         self.ends[1 - end].fds.extend(sent);
         if rings {
@@ -455,7 +496,8 @@ impl Pair {
         let us = &mut self.ends[end];
         us.is_rung = false;
         let time = ThreadTime { thread: end as u64, taken_ns: us.taken_ns + 4_000 };
-        us.connection.wait_mut().woken(|| time);
+        us.bells += 1;
+        us.connection.woken(|| time);
         if us.state == State::Asleep {
             us.connection.unpark();
             us.state = State::Looks;
@@ -496,6 +538,7 @@ impl Pair {
     fn timer_ends(&mut self, end: usize) -> u64 {
         let now = self.now_ns;
         if self.ends[end].timer_ns.take_if(|at| *at <= now).is_some() {
+            self.ends[end].due += 1;
             self.with(end, |connection, _, io| connection.handle_timeout(now, io));
         }
         0
@@ -520,12 +563,11 @@ impl Pair {
         }
         let waited = now - us.wait_began_ns.unwrap_or(now);
         let around = Around { contention: us.contention, is_tight: self.scene.is_tight };
-        let wait = us.connection.wait_mut();
-        let budget = wait.budget_ns();
-        match wait.decide(waited, now, &around) {
+        let budget = us.connection.wait().budget_ns();
+        match us.connection.decide(waited, now, &around) {
             Wait::Park => {
                 let time = ThreadTime { thread: end as u64, taken_ns: us.taken_ns };
-                wait.parks(|| time);
+                us.connection.wait_mut().parks(|| time);
                 us.deeds.looked(std::mem::take(&mut us.look_ns), budget);
                 us.state = State::WillArm { probes: false, offers: false };
                 self.put(Event::Step(end), jitter);
