@@ -158,7 +158,7 @@ platforms: ## Check that the libraries compile for macOS, Windows (HTTP/2 alone)
 			aarch64-unknown-linux-gnu; do \
 		rustup target add $$target >/dev/null 2>&1 || { echo "make platforms: rustup can't add $$target" >&2; exit 1; }; \
 		CC=true AR=true CARGO_TARGET_DIR=$(TARGET_DIR)/platforms cargo clippy --quiet --target $$target --package tollfree --package tollfree-build \
-			--package tollfree-schema --package tollfree-json --features tollfree/tls,tollfree/metrics -- -D warnings || \
+			--package tollfree-schema --package tollfree-json --features tollfree/tls,tollfree/metrics,tollfree/events -- -D warnings || \
 			{ echo "make platforms: see above, $$target" >&2; exit 1; }; done
 	@RUSTFLAGS="--cfg tollfree_http2_only" CARGO_TARGET_DIR=$(TARGET_DIR)/http2-only cargo test --quiet --package tollfree-http2-only
 

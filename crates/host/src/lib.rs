@@ -33,6 +33,8 @@ mod error;
 mod inbox;
 mod mail;
 mod messages;
+#[cfg(all(feature = "events", target_os = "linux"))]
+mod recording;
 mod pending_handshakes;
 mod registration;
 mod session_socket;

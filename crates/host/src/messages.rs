@@ -120,7 +120,7 @@ impl Attached {
             (Purpose::Attach(_), Role::Server) if !over_stream => WaitHints::Taken,
             _ => WaitHints::None,
         };
-        Setup {
+        let setup = Setup {
             role: self.role,
             policy: config.wait,
             gathers: config.is_gateway && config.wait != WaitPolicy::LowLatency,
@@ -137,7 +137,10 @@ impl Attached {
             allowance: self.seat.map(|seat| Box::new(seat) as Box<dyn AreaAllowance>),
             hints,
             recording: Recording::off(),
-        }
+        };
+        #[cfg(all(feature = "events", target_os = "linux"))]
+        let setup = Setup { recording: crate::recording::begin(&setup, self.identity, &self.agent), ..setup };
+        setup
     }
 }
 
