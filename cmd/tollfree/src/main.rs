@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod ctl;
+mod event_file;
+mod events;
 mod failure;
 mod pool;
 mod top;
@@ -21,6 +23,7 @@ Examples:
   tollfree echo            what your own machine gains, in ten seconds
   tollfree top             what the gateway of this machine does
   tollfree ctl show        what can be changed while it runs
+  tollfree events DIR      what sessions did, from the files that TOLLFREE_EVENTS=DIR has them write
 
 The gateway itself is tollfree-gateway. Results go to standard output, progress to standard error. Exit status: 0 done,
 1 something failed, 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
@@ -43,6 +46,8 @@ enum Command {
     /// Time echo calls over a Unix socket and over Tollfree, by turns, in ten seconds
     Echo(tollfree_demo::Echo),
 
+    Events(events::EventsArgs),
+
     /// Coordinate a memory pool
     #[command(subcommand)]
     Pool(pool::PoolCommand),
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
         Command::Echo(echo) => echo.run().map_err(Failure::from),
+        Command::Events(events) => events.run(),
         Command::Pool(pool) => pool.run(),
         Command::Top(top) => top.run(),
         // It told its starter, and so the user, what went wrong.

@@ -1,6 +1,7 @@
 //! The command from outside.
 
 mod ending;
+mod events;
 mod gateway;
 mod others;
 mod run;
