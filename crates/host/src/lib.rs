@@ -33,9 +33,9 @@ mod error;
 mod inbox;
 mod mail;
 mod messages;
+mod pending_handshakes;
 #[cfg(all(feature = "events", target_os = "linux"))]
 mod recording;
-mod pending_handshakes;
 mod registration;
 mod session_socket;
 mod surroundings;
