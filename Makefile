@@ -44,7 +44,7 @@ bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetch
 	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }
 	@cd lab/bench/go && go build -o $(TARGET_DIR)/bench-go/peer .
 	@$(QUICK_LAB)
-	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,grpc-go,tollfree-direct,tonic-unix
+	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,go-direct,grpc-go,tollfree-direct,tonic-unix
 
 bench-against: ## Run a bench with this working tree and with REV by turns, and compare (BENCH="echo --size 64", ROUNDS=10, JSON=1)
 	@test -n "$(REV)" || { echo "make bench-against: say which revision: REV=main" >&2; exit 1; }

@@ -33,7 +33,12 @@ func newCallInfo(config *methodConfig, options []grpc.CallOption) (callInfo, err
 	if config.waitForReady != nil {
 		info.failFast = !*config.waitForReady
 	}
+	vt := false
 	for _, option := range options {
+		if _, is := option.(directOption); is {
+			vt = true
+			continue
+		}
 		if err := info.apply(option); err != nil {
 			return info, err
 		}
@@ -43,6 +48,9 @@ func newCallInfo(config *methodConfig, options []grpc.CallOption) (callInfo, err
 	if info.codec == nil {
 		if info.codec = registeredCodec(info.subtype); info.codec == nil {
 			return info, status.Errorf(codes.Internal, "tollfree: nobody has registered a codec for the content subtype %q", info.subtype)
+		}
+		if vt && protobufIsOurs && info.codec == protobufCodec {
+			info.codec = directCodec{}
 		}
 	}
 	return info, nil

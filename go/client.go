@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tollfree/tollfree/go/internal/call"
@@ -29,6 +30,8 @@ type client struct {
 // hands out copies.
 type shownHeader struct {
 	came, shown metadata.MD
+	// plain says that messages are protobuf's, and not compressed.
+	plain bool
 	// caller is nil, unless a gateway has called.
 	caller  *Caller
 	context context.Context
@@ -75,7 +78,9 @@ func (c *client) show(header metadata.MD) *shownHeader {
 	if shown[headerUserAgent] == nil {
 		shown[headerUserAgent] = c.agent
 	}
-	last := &shownHeader{came: header, shown: shown}
+	subtype, ok := subtypeOf(first(header, headerContentType))
+	compression := first(header, headerEncoding)
+	last := &shownHeader{came: header, shown: shown, plain: ok && subtype == "" && (compression == "" || compression == encoding.Identity)}
 	if c.gateway {
 		last.caller = callerOf(shown)
 	}

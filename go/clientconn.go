@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
 )
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
@@ -26,6 +27,7 @@ type ClientConn struct {
 	context  context.Context
 	cancel   context.CancelFunc
 	state    stateManager
+	quick    *quickLimits // nil: all calls go the whole way
 
 	// shown is what interceptors get, nil where there are none. It never connects.
 	shown  *grpc.ClientConn
@@ -54,6 +56,7 @@ func NewClient(address string, options ...DialOption) (*ClientConn, error) {
 		cc.balancer.endpoints = append(cc.balancer.endpoints, newEndpoint(cc.context, address, o, cc.handler, eager, cc.update))
 	}
 	cc.state.init()
+	cc.quick = quickLimitsOf(o, cc.handler != nil)
 	if err := cc.intercept(); err != nil {
 		cc.cancel()
 		return nil, err
@@ -93,8 +96,20 @@ func (cc *ClientConn) intercept() error {
 	return nil
 }
 
+// intercepted says whether interceptors have a part in calls.
+func (cc *ClientConn) intercepted() bool { return cc.shown != nil }
+
 // Invoke makes a unary call. Generated code calls it. An error is a status.
 func (cc *ClientConn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	if !cc.intercepted() && sayNothing(options) {
+		in, isProto := request.(proto.Message)
+		out, isToo := reply.(proto.Message)
+		if isProto && isToo {
+			if done, err := cc.invokeQuickly(ctx, method, in, out, false, false); done {
+				return err
+			}
+		}
+	}
 	return cc.unary(ctx, method, request, reply, cc.shown, cc.withDefaults(options)...)
 }
 

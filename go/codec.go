@@ -128,7 +128,7 @@ func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any, ro
 	}
 	if size := out.Data.Len(); size > limit {
 		out.Data.Free()
-		return outgoingMessage{}, status.Errorf(codes.ResourceExhausted, "tollfree: the message has %d bytes, and at most %d may be sent", size, limit)
+		return outgoingMessage{}, tooLongToSend(size, limit)
 	}
 	return out, nil
 }

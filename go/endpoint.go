@@ -31,6 +31,7 @@ const (
 // A session takes calls to one server.
 type session struct {
 	client      call.Client
+	unary       call.UnaryClient // nil: the client makes no whole calls
 	peer        *peer.Peer
 	outstanding atomic.Int32
 }
@@ -250,6 +251,7 @@ func backoff(low, high time.Duration, failures int) time.Duration {
 
 func (e *endpoint) install(client call.Client) {
 	s := &session{client: client, peer: peerOf(client.Peer())}
+	s.unary, _ = client.(call.UnaryClient)
 	_, end := beginSession(e.context, e.handler, s.peer, true)
 	e.mu.Lock()
 	e.current.Store(s)

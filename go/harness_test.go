@@ -330,3 +330,15 @@ func eventually(t *testing.T, what string, condition func() bool) {
 func waitAWhile() <-chan time.Time { return time.After(50 * time.Millisecond) }
 
 var errPlain = errors.New("no status")
+
+// allocations counts those of call, after some calls. A collection empties pools: of several rounds the best counts.
+func allocations(call func()) float64 {
+	for range 100 {
+		call()
+	}
+	best := float64(1000)
+	for range 5 {
+		best = min(best, testing.AllocsPerRun(500, call))
+	}
+	return best
+}

@@ -310,7 +310,7 @@ func (*interopService) StreamingInputCall(stream grpc_testing.TestService_Stream
 	}
 }
 
-func answer(in *grpc_testing.StreamingOutputCallRequest, send func(*grpc_testing.StreamingOutputCallResponse) error) error {
+func streamAnswers(in *grpc_testing.StreamingOutputCallRequest, send func(*grpc_testing.StreamingOutputCallResponse) error) error {
 	if err := echoStatus(in.ResponseStatus); err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (*interopService) StreamingOutputCall(in *grpc_testing.StreamingOutputCallR
 	if err := echo(stream.Context()); err != nil {
 		return err
 	}
-	return answer(in, stream.Send)
+	return streamAnswers(in, stream.Send)
 }
 
 func (*interopService) FullDuplexCall(stream grpc_testing.TestService_FullDuplexCallServer) error {
@@ -342,7 +342,7 @@ func (*interopService) FullDuplexCall(stream grpc_testing.TestService_FullDuplex
 		if err != nil {
 			return err
 		}
-		if err := answer(in, stream.Send); err != nil {
+		if err := streamAnswers(in, stream.Send); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,7 +23,9 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 // place of a *grpc.Server. All methods are safe for use by several goroutines.
 type Server struct {
 	options *serverOptions
-	handler stats.Handler // nil: none
+	handler stats.Handler          // nil: none
+	quick   bool                   // nothing but a session is needed for calls without compression
+	last    atomic.Pointer[method] // that was called, as the next one often is
 	unary   grpc.UnaryServerInterceptor
 	stream  grpc.StreamServerInterceptor
 
@@ -50,6 +53,10 @@ type method struct {
 	impl   any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
+	// vt says that messages are encoded by vtprotobuf's methods where they have them; direct, if not nil, takes unary's place.
+	vt     bool
+	direct directHandler
+	inline bool
 }
 
 // NewServer makes a server without services.
@@ -60,6 +67,7 @@ func NewServer(options ...ServerOption) *Server {
 		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
 		over: make(chan struct{}),
 	}
+	s.quick = s.handler == nil && o.codec == nil && protobufIsOurs
 	s.abort, s.abortNow = context.WithCancel(context.Background())
 	return s
 }
@@ -85,7 +93,7 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	prefix := "/" + desc.ServiceName + "/"
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
-		s.methods[prefix+m.MethodName] = &method{path: prefix + m.MethodName, impl: impl, unary: m.Handler}
+		s.methods[prefix+m.MethodName] = &method{path: prefix + m.MethodName, impl: impl, unary: m.Handler, inline: s.options.inline[prefix+m.MethodName]}
 		added.info.Methods = append(added.info.Methods, grpc.MethodInfo{Name: m.MethodName})
 	}
 	for i := range desc.Streams {
@@ -244,14 +252,29 @@ func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, fun
 }
 
 func (s *Server) inline(path string) bool {
+	m := s.method(path)
+	return m != nil && m.inline
+}
+
+// method is nil where nobody has registered it.
+func (s *Server) method(path string) *method {
+	if last := s.last.Load(); last != nil && last.path == path {
+		return last
+	}
 	m := s.methods[path]
-	return m != nil && m.unary != nil && s.options.inline[path]
+	if m != nil {
+		s.last.Store(m)
+	}
+	return m
 }
 
 // handle serves one call, on a goroutine of the transport's. A panic of the service's ends the process, as in grpc-go.
 func (s *Server) handle(from call.ServerCall) {
 	path := from.Method()
-	m := s.methods[path]
+	m := s.method(path)
+	if s.serveQuickly(from, m) {
+		return
+	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
 		m = &method{path: path, stream: s.options.unknown}
 	}

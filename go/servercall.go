@@ -3,7 +3,6 @@ package tollfree
 import (
 	"context"
 	"io"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,12 +35,7 @@ type serverCall struct {
 	reply      call.Message        // of a unary call
 	room       [1]mem.Buffer       // for reply
 	begun      time.Time           // where there are stats handlers
-
-	mu         sync.Mutex
-	header     metadata.MD
-	trailer    metadata.MD
-	trailerErr error
-	headed     bool // the header is sent
+	answer     answer
 }
 
 // newCall has the error, a status, of a call that can't be served. m is nil where nobody has registered the method.
@@ -70,6 +64,9 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 	if c.decoder.codec == nil {
 		if c.decoder.codec = registeredCodec(c.subtype); c.decoder.codec == nil {
 			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a codec for the content subtype %q", c.subtype)
+		}
+		if m.vt && protobufIsOurs && c.decoder.codec == protobufCodec {
+			c.decoder.codec = directCodec{}
 		}
 	}
 	if name := c.decoder.encoding; name != "" && name != encoding.Identity {
@@ -144,28 +141,20 @@ func (c *serverCall) finish(message *call.Message, err error) {
 			outcome = status.FromContextError(err)
 		}
 	}
-	c.mu.Lock()
-	alone := message == nil && len(c.header) > 0
-	c.mu.Unlock()
-	if alone {
+	if message == nil && c.answer.hasHeader() {
 		c.outHeader()
 	}
-	c.mu.Lock()
-	header, trailer := c.header, c.trailer
-	if c.trailerErr != nil && outcome.Code() == codes.OK {
-		outcome = status.Convert(c.trailerErr)
+	header, trailer, headed, wrong := c.answer.end()
+	if wrong != nil && outcome.Code() == codes.OK {
+		outcome = status.Convert(wrong)
 		if message != nil {
 			message.Data.Free()
 			message = nil
 		}
 	}
-	if c.headed {
-		header = nil
-	} else if message != nil {
+	if message != nil && !headed {
 		header = c.ownHeader(header)
 	}
-	c.headed = true
-	c.mu.Unlock()
 	lost := c.call.Finish(header, message, outcome, trailer)
 	h := c.server.handler
 	if h == nil {
@@ -202,10 +191,7 @@ func (c *serverCall) outHeader() {
 	if h == nil {
 		return
 	}
-	c.mu.Lock()
-	headed, header := c.headed, c.header.Copy()
-	c.mu.Unlock()
-	if !headed {
+	if header, headed := c.answer.shownHeader(); !headed {
 		out := &stats.OutHeader{Header: header}
 		if c.compressor != nil {
 			out.Compression = c.compressor.Name()
@@ -217,33 +203,12 @@ func (c *serverCall) outHeader() {
 // sendHeader sends the header, unless that was done.
 func (c *serverCall) sendHeader() error {
 	c.outHeader()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.headed {
-		return nil
-	}
-	c.headed = true
-	return c.call.SendHeader(c.ownHeader(c.header))
+	return c.answer.sendHeader(func(header metadata.MD) error { return c.call.SendHeader(c.ownHeader(header)) })
 }
 
 func (c *serverCall) Context() context.Context { return c.context }
 
-var errHeaderSent = status.Error(codes.Internal, "tollfree: the header was sent before: set it before the first message and before SendHeader")
-
-func (c *serverCall) SetHeader(md metadata.MD) error {
-	if err := checkMetadata(md); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.headed {
-		return errHeaderSent
-	}
-	if len(md) > 0 {
-		c.header = joinMetadata(c.header, md)
-	}
-	return nil
-}
+func (c *serverCall) SetHeader(md metadata.MD) error { return c.answer.setHeader(md) }
 
 func (c *serverCall) SendHeader(md metadata.MD) error {
 	if err := c.SetHeader(md); err != nil {
@@ -254,23 +219,9 @@ func (c *serverCall) SendHeader(md metadata.MD) error {
 
 // SetTrailer can't return an error: the call ends with it.
 func (c *serverCall) SetTrailer(md metadata.MD) {
-	if err := c.addTrailer(md); err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.trailerErr = err
+	if err := c.answer.addTrailer(md); err != nil {
+		c.answer.fail(err)
 	}
-}
-
-func (c *serverCall) addTrailer(md metadata.MD) error {
-	if err := checkMetadata(md); err != nil {
-		return err
-	}
-	if len(md) > 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.trailer = joinMetadata(c.trailer, md)
-	}
-	return nil
 }
 
 // transportStream is a call for grpc.SetHeader, SendHeader, SetTrailer and Method.
@@ -279,7 +230,7 @@ type transportStream serverCall
 func (t *transportStream) Method() string                  { return t.call.Method() }
 func (t *transportStream) SetHeader(md metadata.MD) error  { return (*serverCall)(t).SetHeader(md) }
 func (t *transportStream) SendHeader(md metadata.MD) error { return (*serverCall)(t).SendHeader(md) }
-func (t *transportStream) SetTrailer(md metadata.MD) error { return (*serverCall)(t).addTrailer(md) }
+func (t *transportStream) SetTrailer(md metadata.MD) error { return t.answer.addTrailer(md) }
 
 func (c *serverCall) SendMsg(m any) error {
 	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m, new([1]mem.Buffer))

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"google.golang.org/grpc/mem"
@@ -22,8 +23,17 @@ const (
 type Message struct {
 	Data       mem.BufferSlice
 	Compressed bool
+	// Lent, if not nil, is the message instead of Data. The session does not keep it beyond the next KeepLent.
+	Lent []byte
 	// SegmentedMessage, if not nil, says that Data are what a segmented message carries, and holds the blocks that its refs name until the peer has taken it.
 	SegmentedMessage mem.BufferSlice
+}
+
+func (m *Message) length() int {
+	if m.Lent != nil {
+		return len(m.Lent)
+	}
+	return m.Data.Len()
 }
 
 // Free lets go of a message that is not sent.
@@ -42,6 +52,11 @@ type outgoing struct {
 
 // put copies the next n bytes.
 func (m *outgoing) put(place *ring.Place, n int) {
+	if m.Lent != nil {
+		place.Put(m.Lent[m.sent : m.sent+n])
+		m.sent += n
+		return
+	}
 	m.sent += n
 	for n > 0 {
 		segment := m.Data[0].ReadOnlyData()[m.off:]
@@ -75,7 +90,7 @@ func (o *outbox) add(message Message) {
 		// Most calls send one message.
 		o.messages = o.one[:0]
 	}
-	n := message.Data.Len()
+	n := message.length()
 	o.messages = append(o.messages, outgoing{Message: message, length: n})
 	o.bytes += n + wire.ChunkCharge
 }
@@ -89,6 +104,14 @@ func (o *outbox) pop() {
 	o.messages = o.messages[1:]
 	if len(o.messages) == 0 {
 		o.messages = nil
+	}
+}
+
+// keepLent copies what was lent and waits.
+func (o *outbox) keepLent() {
+	for i := range o.messages {
+		m := &o.messages[i]
+		m.Lent = bytes.Clone(m.Lent)
 	}
 }
 

@@ -263,8 +263,14 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		First: head.Flag(wire.First), Last: head.Flag(wire.Last),
 		Compressed: head.Flag(wire.Compressed), Object: head.Flag(wire.Object), MessageLen: head.MessageLen,
 	}
-	data := newBuffer(int(head.ChunkLen), batch, st.HasChunk())
-	bytes := data.ReadOnlyData()
+	var bytes []byte
+	if n := int(head.ChunkLen); n <= buffers.SmallMax && chunk.First && chunk.Last && !batch && !st.HasChunk() {
+		bytes = st.roomFor(n)
+		chunk.short = bytes
+	} else {
+		chunk.Data = newBuffer(n, batch, st.HasChunk())
+		bytes = chunk.Data.ReadOnlyData()
+	}
 	if head.Flag(wire.InArea) {
 		s.areas.Copy(bytes, at)
 	} else {
@@ -276,12 +282,20 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		}
 		chunk.Batch = head.MessageLen
 	}
-	chunk.Data = data
 	if head.Flag(wire.Segmented) {
 		chunk.SegmentedMessage = s.segmented.came()
 	}
 	st.push(chunk)
 	return nil
+}
+
+// roomFor is room for a short message of n bytes. It is never nil.
+func (st *Stream) roomFor(n int) []byte {
+	const roomMin = 128
+	if n > cap(st.room) || st.room == nil {
+		st.room = make([]byte, max(n, roomMin))
+	}
+	return st.room[:n]
 }
 
 // newBuffer makes a buffer to copy into. Those of batches are cut later. A short one has more room than it needs, where no other is

@@ -6,6 +6,7 @@ package session
 import (
 	"fmt"
 
+	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -138,6 +139,11 @@ func (s *Session) TookLoud() bool {
 	return loud
 }
 
+// Quiet says that there is nothing to flush, and that nothing has been staged since TookLoud was called, or has ended the session.
+func (s *Session) Quiet() bool {
+	return !s.loud && s.pending.Len() == 0 && s.queue.Len() == 0 && !s.draining && s.closed == nil && s.segmented == nil
+}
+
 // Live is how many calls are under way, Remembered how many streams have not been forgotten.
 func (s *Session) Live() int       { return int(s.live) }
 func (s *Session) Remembered() int { return s.streams.count }
@@ -162,10 +168,31 @@ func (s *Session) NextOpened() *Stream {
 
 // Take gives the next chunk that has come. It counts as read thereby, and is the caller's.
 func (s *Session) Take(st *Stream) (chunk Chunk, ok bool) {
-	if chunk, ok = st.pop(); ok && st.state.Live() {
+	if chunk, ok = st.pop(); !ok {
+		return chunk, false
+	}
+	if st.state.Live() {
 		s.owe(st, chunk.cost())
 	}
+	if chunk.short != nil {
+		room := buffers.Small(len(chunk.short))
+		copy(*room, chunk.short)
+		chunk.Data, chunk.short = buffers.Wrap(room), nil
+	}
 	return chunk, ok
+}
+
+// TakeShort is Take for a next chunk that is a whole message, short and not compressed. message is good until the stream gets another one
+// or is used again.
+func (s *Session) TakeShort(st *Stream) (message []byte, ok bool) {
+	if !st.hasFirst || st.first.short == nil || st.first.Compressed || st.first.Object || st.first.SegmentedMessage != 0 {
+		return nil, false
+	}
+	chunk, _ := st.pop()
+	if st.state.Live() {
+		s.owe(st, chunk.cost())
+	}
+	return chunk.short, true
 }
 
 // Forget lets go of a stream and what of it was not taken. A call that has not ended is cancelled with code 1.

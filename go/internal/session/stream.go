@@ -39,6 +39,8 @@ type End struct {
 // A Chunk is a part of a message that has come, or several messages.
 type Chunk struct {
 	Data mem.Buffer
+	// short, if not nil, is the chunk instead of Data, in the stream's own room.
+	short []byte
 	// First and Last say whether it begins and ends its message.
 	First, Last        bool
 	Compressed, Object bool
@@ -51,7 +53,19 @@ type Chunk struct {
 	SegmentedMessage uint64
 }
 
-func (c *Chunk) cost() uint64 { return uint64(c.Data.Len()) + wire.ChunkCharge }
+func (c *Chunk) cost() uint64 {
+	if c.short != nil {
+		return uint64(len(c.short)) + wire.ChunkCharge
+	}
+	return uint64(c.Data.Len()) + wire.ChunkCharge
+}
+
+// free lets go of a chunk that nobody takes.
+func (c *Chunk) free() {
+	if c.Data != nil {
+		c.Data.Free()
+	}
+}
 
 // An Owner hears when something has changed on its stream. It is called with the session's lock held, and must not wait.
 type Owner interface {
@@ -78,6 +92,8 @@ type Stream struct {
 	first      Chunk
 	hasFirst   bool
 	more       []Chunk
+	// room is for short messages, each of which is taken before the next comes there.
+	room []byte
 }
 
 // SetOwner says who hears of news from now on.
@@ -115,6 +131,12 @@ func (st *Stream) Unused() bool { return !st.queued && !st.HasChunk() }
 
 // Unsent is how many bytes of messages wait for room and credit, with what they cost beside.
 func (st *Stream) Unsent() int { return st.out.bytes }
+
+// KeepLent has the session keep copies of messages that were lent to it, and wait for room or credit.
+func (st *Stream) KeepLent() { st.out.keepLent() }
+
+// Reuse makes a stream that has ended, and is Unused, as good as new.
+func (st *Stream) Reuse() { *st = Stream{owner: st.owner, room: st.room[:0]} }
 
 // Sent says whether nothing waits for room or credit.
 func (st *Stream) Sent() bool { return st.out.empty() }
@@ -164,6 +186,6 @@ func (st *Stream) unread() (cost uint64) {
 func (s *Session) dropUnread(st *Stream) {
 	for chunk, ok := st.pop(); ok; chunk, ok = st.pop() {
 		s.TookSegmented(chunk.SegmentedMessage)
-		chunk.Data.Free()
+		chunk.free()
 	}
 }

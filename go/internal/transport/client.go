@@ -133,7 +133,17 @@ func (c *client) Close() error {
 
 // Start begins a call.
 func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall, error) {
-	data := start.Message
+	cc, err := c.begin(ctx, start, start.Message, nil, start.Last)
+	if err != nil {
+		return nil, err
+	}
+	c.link.unlock()
+	cc.watch(ctx, start.Deadline)
+	return cc, nil
+}
+
+// begin opens a call with a first message, which is nil or data or short, and returns with the lock held, unless there is an error.
+func (c *client) begin(ctx context.Context, start *call.Start, data *call.Message, short []byte, last bool) (*clientCall, error) {
 	free := func() {
 		if data != nil {
 			data.Data.Free()
@@ -144,7 +154,7 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 		free()
 		return nil, err
 	}
-	opening := &session.Opening{Path: start.Method, Headers: block}
+	opening := session.Opening{Path: start.Method, Headers: block}
 	if !start.Deadline.IsZero() {
 		left := time.Until(start.Deadline)
 		if left <= 0 {
@@ -156,28 +166,28 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 	l := c.link
 	if data != nil && uint64(data.Data.Len()) > wire.MessageLenMax {
 		free()
-		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
+		return nil, tooLongToSend(data.Data.Len())
 	}
-	cc := newClientCall(l, start)
-	var message *session.Message
+	cc := newClientCall(l, start, last)
+	composed := session.Message{Lent: short}
+	message := &composed
 	if data != nil {
-		composed := l.compose(*data)
-		message = &composed
-		free = composed.Free
+		composed = l.compose(*data)
+	} else if short == nil {
+		message = nil
 	}
 	l.mu.Lock()
-	err = l.session.CheckOpening(opening, l.RecordLenMax())
+	err = l.session.CheckOpening(&opening, l.RecordLenMax())
 	if err == nil {
-		err = l.start(ctx, cc, opening, message, start.Last)
+		err = l.start(ctx, cc, &opening, message, last)
 	} else {
 		err = status.Error(codes.ResourceExhausted, err.Error())
 	}
-	l.unlock()
 	if err != nil {
-		free()
+		l.unlock()
+		composed.Free()
 		return nil, err
 	}
-	cc.watch(ctx, start.Deadline)
 	return cc, nil
 }
 

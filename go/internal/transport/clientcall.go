@@ -35,9 +35,9 @@ type clientCall struct {
 // clientCalls are kept for the next calls.
 var clientCalls = sync.Pool{New: func() any { return new(clientCall) }}
 
-func newClientCall(l *link, start *call.Start) *clientCall {
+func newClientCall(l *link, start *call.Start, last bool) *clientCall {
 	c := clientCalls.Get().(*clientCall)
-	c.link, c.closed, c.messageLenMax = l, start.Last, start.MessageLenMax
+	c.link, c.closed, c.messageLenMax = l, last, start.MessageLenMax
 	if c.messageLenMax == 0 {
 		c.messageLenMax = l.config.MessageLenMax
 	}
@@ -105,7 +105,7 @@ func (c *clientCall) endWith(outcome *status.Status) {
 func (c *clientCall) Send(message call.Message, last bool) error {
 	if uint64(message.Data.Len()) > wire.MessageLenMax {
 		message.Data.Free()
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
+		return tooLongToSend(message.Data.Len())
 	}
 	l := c.link
 	composed := l.compose(message)
@@ -214,8 +214,7 @@ func (c *clientCall) Release() {
 	}
 	c.link.mu.Unlock()
 	if unused {
-		*c = clientCall{}
-		clientCalls.Put(c)
+		c.reuse()
 	}
 }
 

@@ -26,7 +26,7 @@ func stalled(t *testing.T, address string) *link {
 // openTold opens a call whose deadline only the server is told: the client does not end it.
 func openTold(t *testing.T, l *link, left time.Duration) *clientCall {
 	t.Helper()
-	c := newClientCall(l, &call.Start{Last: true})
+	c := newClientCall(l, &call.Start{Last: true}, false)
 	l.mu.Lock()
 	defer l.unlock()
 	if !l.session.Open(l, &c.Stream, &session.Opening{Path: "/a.B/S", DeadlineNS: clockNow() + uint64(left)}, nil, true) {

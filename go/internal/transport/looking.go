@@ -2,6 +2,7 @@ package transport
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,11 @@ const (
 	// aloneTime is how long to look before other goroutines have a turn, where they have another processor: letting them
 	// wakes a thread that looks for them, which takes longer than most answers.
 	aloneTime = 16 * time.Microsecond
+	// aloneTimeOfOne is the same where there is one processor for all goroutines: what most answers take. A turn that has taken othersRan
+	// says that others had something to do: for the next crowdedWaits waits they have turns at once.
+	aloneTimeOfOne = 4 * time.Microsecond
+	othersRan      = 2 * time.Microsecond
+	crowdedWaits   = 16
 	// contended is a turn that has taken so long that others must have had the processor; looking stops for a multiple of
 	// that, and looksOffMax at most.
 	contended     = 200 * time.Microsecond
@@ -36,9 +42,11 @@ type looker struct {
 	trust int
 	// waits counts waits without looking, looks all.
 	waits, looks int
-	wakes        wakeCost
-	off          time.Time
-	began        time.Time
+	// crowded is for how many waits others have turns at once, where there is one processor.
+	crowded int
+	wakes   wakeCost
+	// off is until when not to look, began when look was called last; since linkEpoch, 0: never.
+	off, began time.Duration
 }
 
 func newLooker() looker { return looker{trust: trustMax / 2} }
@@ -56,8 +64,8 @@ func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU ui
 		l.hit()
 		return true
 	}
-	l.began = time.Now()
-	if !mayLook(peerCPU) || l.began.Before(l.off) {
+	l.began = monotonic()
+	if !mayLook(peerCPU) || l.began < l.off {
 		return false
 	}
 	if l.trust < 0 {
@@ -66,8 +74,12 @@ func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU ui
 		}
 	}
 	looks, alone := looksPerTurn, aloneTime
-	if runtime.GOMAXPROCS(0) == 1 {
-		looks, alone = 1, 0
+	if oneProcessor() {
+		alone = aloneTimeOfOne
+		if l.crowded > 0 {
+			l.crowded--
+			looks, alone = 1, 0
+		}
 	}
 	if yields {
 		runtime.Gosched()
@@ -78,20 +90,24 @@ func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU ui
 			if there() {
 				l.hit()
 				if !rang.IsZero() {
-					l.wakes.add(last.Sub(rang))
+					l.wakes.add(last - rang.Sub(linkEpoch))
 				}
 				return true
 			}
 		}
-		if last.Sub(l.began) >= alone {
+		now := monotonic()
+		if now-l.began >= alone {
+			before := now
 			runtime.Gosched()
+			if now = monotonic(); now-before > othersRan {
+				l.crowded = crowdedWaits
+			}
 		}
-		now := time.Now()
-		if turn := now.Sub(last); turn > contended {
-			l.off = now.Add(min(turn*contendedRest, looksOffMax))
+		if turn := now - last; turn > contended {
+			l.off = now + min(turn*contendedRest, looksOffMax)
 			return there()
 		}
-		if now.Sub(l.began) > most {
+		if now-l.began > most {
 			l.trust = max(l.trust-2, -trustMax)
 			return false
 		}
@@ -104,17 +120,33 @@ func (l *looker) hit() { l.trust = min(max(l.trust+1, 1), trustMax) }
 // slept notes that something has come while nobody looked, some time after look was called: what waking this side took is in
 // that time, too.
 func (l *looker) slept(rang time.Time) {
-	if l.began.IsZero() {
+	if l.began == 0 {
 		return
 	}
-	now := time.Now()
+	now := monotonic()
 	if !rang.IsZero() {
-		l.wakes.add(now.Sub(rang) / 2)
+		l.wakes.add((now - rang.Sub(linkEpoch)) / 2)
 	}
-	if now.Sub(l.began) < 2*l.wakes.both() {
+	if now-l.began < 2*l.wakes.both() {
 		l.trust = min(max(l.trust+2, 0), trustMax)
 	}
 }
+
+// oneProcessor says whether all goroutines share one processor. Package runtime takes a lock to tell, so it is not asked each time.
+func oneProcessor() bool {
+	if processorsAsked.Add(1)%processorsFresh == 1 {
+		processors.Store(int32(runtime.GOMAXPROCS(0)))
+	}
+	return processors.Load() == 1
+}
+
+// processorsFresh is for how many waits the number of processors is taken to be the same.
+const processorsFresh = 64
+
+var (
+	processors      atomic.Int32
+	processorsAsked atomic.Uint32
+)
 
 // wakeCost is what waking a process takes until that is felt, on average of late.
 type wakeCost struct {

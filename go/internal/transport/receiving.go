@@ -95,6 +95,9 @@ func tooLong(n, lenMax uint32) *fault {
 	return &fault{codes.ResourceExhausted, fmt.Sprintf("a message of %d bytes came, where %d is the most", n, lenMax)}
 }
 
+// holds says whether something has come of another message.
+func (a *assembler) holds() bool { return len(a.batch) > 0 || a.begun }
+
 // drop frees what has come of a message that won't be completed. The caller holds the lock.
 func (a *assembler) drop(s *session.Session) {
 	s.TookSegmented(a.segmented)

@@ -23,13 +23,17 @@ type serverCall struct {
 	// ctx is lazy when it is asked for, unless the call has a deadline: then cancel ends it.
 	ctx    context.Context
 	cancel context.CancelFunc
-	lazy   lazyContext
+	lazy   *call.Context
+	own    call.Context
 	// ending, if not nil, is why a reader gets an error.
 	ending *status.Status
+	// left says that the handler needs the call no more, reusable that nobody knows it any more then.
+	left, reusable bool
 }
 
 func newServerCall(l *link) *serverCall {
-	c := &serverCall{link: l}
+	c := serverCalls.Get().(*serverCall)
+	c.link = l
 	c.SetOwner(c)
 	return c
 }
@@ -95,14 +99,19 @@ func (c *serverCall) abort(outcome *status.Status) {
 	c.link.session.Abort(&c.Stream, uint16(outcome.Code()), block)
 	// The last word may have to wait for room; the handler has not.
 	c.News()
+	c.cancelContext()
 }
 
 func (c *serverCall) Context() context.Context {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.ctx == nil {
-		c.lazy.call, c.lazy.parent = c, c.link.host.parent
-		c.ctx = &c.lazy
+		c.lazy = &c.own
+		c.lazy.Begin(&c.link.mu, c.link.host.parent)
+		if c.over() {
+			c.lazy.End()
+		}
+		c.ctx = c.lazy
 	}
 	return c.ctx
 }
@@ -110,10 +119,10 @@ func (c *serverCall) Context() context.Context {
 // Rebase has the call's context, which nobody has used yet, descend from one that descends from the session's; false: it can't, since
 // the call has a deadline.
 func (c *serverCall) Rebase(parent context.Context) bool {
-	if c.ctx != &c.lazy {
+	if c.ctx != &c.own {
 		return false
 	}
-	c.lazy.parent = parent
+	c.own.Rebase(parent)
 	return true
 }
 
@@ -122,7 +131,9 @@ func (c *serverCall) cancelContext() {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.lazy.cancel()
+	if c.lazy != nil {
+		c.lazy.End()
+	}
 }
 
 func (c *serverCall) Method() string  { return c.Path() }
@@ -234,7 +245,7 @@ func (c *serverCall) sayHeaders(block []byte) error {
 func (c *serverCall) Send(message call.Message) error {
 	if uint64(message.Data.Len()) > wire.MessageLenMax {
 		message.Data.Free()
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
+		return tooLongToSend(message.Data.Len())
 	}
 	l := c.link
 	composed := l.compose(message)
@@ -257,45 +268,41 @@ func (c *serverCall) Send(message call.Message) error {
 
 // Finish ends the call; it waits for nothing.
 func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *status.Status, trailer metadata.MD) error {
-	free := func() {
-		if message != nil {
-			message.Data.Free()
-		}
+	l := c.link
+	composed, has, err := l.composeReply(message, nil)
+	var block, trailers []byte
+	if err == nil {
+		block, err = headersBlock(header)
 	}
-	block, err := headersBlock(header)
-	var trailers []byte
 	if err == nil {
 		trailers, err = trailersBlock(outcome, trailer)
 	}
-	if err == nil && message != nil && uint64(message.Data.Len()) > wire.MessageLenMax {
-		err = status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
-	}
-	l := c.link
-	var composed session.Message
-	if message != nil {
-		composed = l.compose(*message)
-		free = composed.Free
-	}
 	l.mu.Lock()
 	defer l.unlock()
+	return c.finish(block, trailers, composed, has, err, outcome)
+}
+
+// finish ends the call, by blocks and a message, if it has one; or with an error that came before. The caller holds the lock.
+func (c *serverCall) finish(block, trailers []byte, message session.Message, has bool, err error, outcome *status.Status) error {
+	l := c.link
 	if c.over() {
-		free()
+		message.Free()
 		return c.sendError()
 	}
 	if err == nil {
 		err = l.session.CheckHeaders(trailers, l.RecordLenMax())
 	}
-	if err == nil && (message != nil || len(block) > 0) && !c.SaidHeaders() {
+	if err == nil && (has || len(block) > 0) && !c.SaidHeaders() {
 		err = c.sayHeaders(block)
 	}
 	if err != nil {
-		free()
+		message.Free()
 		c.abort(status.New(codes.ResourceExhausted, "the answer can't be sent: "+status.Convert(err).Message()))
 		return err
 	}
 	c.finished = true
-	if message != nil {
-		l.session.Send(&c.Stream, composed, false)
+	if has {
+		l.session.Send(&c.Stream, message, false)
 	}
 	l.session.Finish(&c.Stream, uint16(outcome.Code()), trailers)
 	c.cancelContext()
@@ -304,8 +311,20 @@ func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *
 
 // release lets go of a call whose handler has returned. What of the answer waits for room is still sent.
 func (c *serverCall) release() {
-	l := c.link
-	l.mu.Lock()
+	if c.left {
+		if c.reusable {
+			c.reuse()
+		}
+		return
+	}
+	c.link.mu.Lock()
+	c.leave()
+	c.link.unlock()
+}
+
+// leave ends what the handler has not ended. The caller holds the lock.
+func (c *serverCall) leave() {
+	c.left = true
 	if !c.over() {
 		outcome := status.New(codes.Internal, "the handler returned without an answer")
 		if c.ctx != nil && c.ctx.Err() == context.DeadlineExceeded {
@@ -314,7 +333,6 @@ func (c *serverCall) release() {
 		c.abort(outcome)
 	}
 	c.cancelContext()
-	c.assembler.drop(l.session)
-	l.session.Release(&c.Stream)
-	l.unlock()
+	c.assembler.drop(c.link.session)
+	c.link.session.Release(&c.Stream)
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	tollfree "github.com/tollfree/tollfree/go"
+	"github.com/tollfree/tollfree/lab/bench/go/direct"
 	"github.com/tollfree/tollfree/lab/bench/go/echo"
 )
 
@@ -31,6 +32,25 @@ func connect(o *order) (grpc.ClientConnInterface, io.Closer, error) {
 	return conn, conn, err
 }
 
+// An exchange makes a call with a body, and gives the one that came back.
+type exchange func(ctx context.Context, body []byte) ([]byte, error)
+
+// exchanger makes calls by the side's stubs.
+func exchanger(o *order, conn grpc.ClientConnInterface) exchange {
+	if o.side == "go-direct" {
+		client := direct.NewEchoClient(conn)
+		return func(ctx context.Context, body []byte) ([]byte, error) {
+			reply, err := client.Call(ctx, &direct.EchoRequest{Body: body})
+			return reply.GetBody(), err
+		}
+	}
+	client := echo.NewEchoClient(conn)
+	return func(ctx context.Context, body []byte) ([]byte, error) {
+		reply, err := client.Call(ctx, &echo.EchoRequest{Body: body})
+		return reply.GetBody(), err
+	}
+}
+
 // call keeps calls in flight, each of which begins when the one before has ended, and measures them.
 func call(o *order) (*measured, error) {
 	conn, closer, err := connect(o)
@@ -38,17 +58,17 @@ func call(o *order) (*measured, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	client := echo.NewEchoClient(conn)
+	exchange := exchanger(o, conn)
 	body := make([]byte, o.size)
 	for i := range body {
 		body[i] = byte(i)
 	}
-	reply, err := client.Call(context.Background(), &echo.EchoRequest{Body: body})
+	back, err := exchange(context.Background(), body)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(reply.Body, body) {
-		return nil, fmt.Errorf("%d other bytes came back", len(reply.Body))
+	if !bytes.Equal(back, body) {
+		return nil, fmt.Errorf("%d other bytes came back", len(back))
 	}
 	from := time.Now().Add(o.warmUp)
 	callers := make([]caller, o.inflight)
@@ -59,7 +79,7 @@ func call(o *order) (*measured, error) {
 		if o.calls > 0 {
 			c.calls = (o.calls + int64(o.inflight) - 1) / int64(o.inflight)
 		}
-		all.Go(func() { c.run(client, body) })
+		all.Go(func() { c.run(exchange, body) })
 	}
 	all.Wait()
 	return sum(callers, from)
@@ -74,12 +94,11 @@ type caller struct {
 	err         error
 }
 
-func (c *caller) run(client echo.EchoClient, body []byte) {
-	request := &echo.EchoRequest{Body: body}
+func (c *caller) run(exchange exchange, body []byte) {
 	ctx := context.Background()
 	counted := int64(0)
 	for before := time.Now(); ; {
-		if _, c.err = client.Call(ctx, request); c.err != nil {
+		if _, c.err = exchange(ctx, body); c.err != nil {
 			return
 		}
 		after := time.Now()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	tollfree "github.com/tollfree/tollfree/go"
+	"github.com/tollfree/tollfree/lab/bench/go/direct"
 	"github.com/tollfree/tollfree/lab/bench/go/echo"
 )
 
@@ -26,6 +27,13 @@ type service struct{ echo.UnimplementedEchoServer }
 
 func (service) Call(_ context.Context, in *echo.EchoRequest) (*echo.EchoReply, error) {
 	return &echo.EchoReply{Body: in.Body}, nil
+}
+
+// directService is service, with the stubs of protoc-gen-go-tollfree.
+type directService struct{ direct.UnimplementedEchoServer }
+
+func (directService) Call(_ context.Context, in *direct.EchoRequest) (*direct.EchoReply, error) {
+	return &direct.EchoReply{Body: in.Body}, nil
 }
 
 // serve serves until the input ends, and says the address once it does.
@@ -50,11 +58,14 @@ func serve(o *order, directory string, ready func(address string), input io.Read
 	case "go":
 	case "go-inline":
 		options = append(options, tollfree.Inline(echo.Echo_Call_FullMethodName))
+	case "go-direct":
+		options = append(options, tollfree.Inline(direct.Echo_Call_FullMethodName))
 	default:
 		return fmt.Errorf("there is no side %q", o.side)
 	}
 	server := tollfree.NewServer(options...)
 	echo.RegisterEchoServer(server, service{})
+	direct.RegisterEchoServer(server, directService{})
 	address := "shm://" + filepath.Join(directory, "go.sock")
 	listener, err := server.Listen(address)
 	if err != nil {

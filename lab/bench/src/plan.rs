@@ -58,7 +58,9 @@ axis! {
         Go = "go",
         /// The same, the handler on the goroutine that reads.
         GoInline = "go-inline",
-        /// grpc-go over a Unix socket: what the two before are compared with.
+        /// The same, the stubs of protoc-gen-go-tollfree.
+        GoDirect = "go-direct",
+        /// grpc-go over a Unix socket: what the sides in Go are compared with.
         GrpcGo = "grpc-go",
     }
 }
@@ -66,7 +68,7 @@ axis! {
 impl Side {
     /// Whether it is in Go.
     const fn is_go(self) -> bool {
-        matches!(self, Side::Go | Side::GoInline | Side::GrpcGo)
+        matches!(self, Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo)
     }
 
     /// Whether calls can have metadata here: the others carry bytes and nothing else.

@@ -41,6 +41,7 @@ fn color(side: Side) -> &'static str {
         Side::TonicTcp => "#b05fa0",
         Side::Go => "#2e8b57",
         Side::GoInline => "#66c2a4",
+        Side::GoDirect => "#a6dba0",
         Side::GrpcGo => "#3182bd",
     }
 }

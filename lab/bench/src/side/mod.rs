@@ -98,6 +98,7 @@ macro_rules! on_tokio {
             | Side::TonicBlocking
             | Side::Go
             | Side::GoInline
+            | Side::GoDirect
             | Side::GrpcGo) => $other(side),
         }
     };
@@ -110,7 +111,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
-        Side::Go | Side::GoInline | Side::GrpcGo => go::serve(order, ready),
+        Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
     .map_err(failed(side)))
@@ -124,7 +125,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Loop => one_loop::measure(load),
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
-        Side::Go | Side::GoInline | Side::GrpcGo => go::measure(load),
+        Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::measure(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))
