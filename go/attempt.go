@@ -68,6 +68,8 @@ type attempt struct {
 	headed  bool // header has been waited for
 	ok      bool // there was one
 	ended   bool
+	// unprocessed says that the server has not looked at the call.
+	unprocessed bool
 }
 
 // begin picks a session and begins the call there. With an error, moved says that no server has looked at the call and another
@@ -259,6 +261,9 @@ func (a *attempt) end(err error) {
 	a.ended = true
 	if a.call != nil {
 		a.session.outstanding.Add(-1)
+		if !a.unprocessed {
+			a.session.ended(err)
+		}
 	}
 	h := a.request.cc.handler
 	if h == nil {

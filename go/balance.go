@@ -2,74 +2,114 @@ package tollfree
 
 import (
 	"context"
-	"math"
-	"sync/atomic"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	rules "github.com/tollfree/tollfree/go/internal/balancer"
 )
 
-// balance says which endpoint a call goes to.
-type balance int
-
-const (
-	pickFirst        balance = iota // the first that is connected, in the order given
-	roundRobin                      // each that is connected, in turn
-	leastOutstanding                // the one with the fewest calls under way
-)
-
-// balances has the policies by the names of loadBalancingConfig.
-var balances = map[string]balance{"pick_first": pickFirst, "round_robin": roundRobin, "least_outstanding": leastOutstanding}
-
-// A balancer chooses among endpoints.
+// A balancer is a client's endpoints, and chooses among them by the rules of package balancer.
+//
+// Invariant: the list's endpoints never change; mu guards which are ejected, where any may be.
 type balancer struct {
-	policy    balance
-	endpoints []*endpoint
-	turn      atomic.Uint32
+	policy    rules.Policy
+	endpoints []*endpoint // by priority, and as they were given
+	mu        sync.RWMutex
+	list      *rules.List[*endpoint]
+	began     time.Time
 }
 
-// eager is true where endpoints are to be connected before calls need them.
-func (b *balancer) eager() bool { return b.policy != pickFirst }
+// newBalancer makes an endpoint of each target.
+func newBalancer(config *serviceConfig, targets []rules.Target, newEndpoint func(target *rules.Target, eager bool, record *rules.Record) *endpoint) *balancer {
+	b := &balancer{policy: config.balance, list: rules.New[*endpoint](config.balance, config.outliers, rand.Uint64()), began: time.Now()}
+	first := targets[0].Priority
+	for _, target := range targets {
+		first = min(first, target.Priority)
+	}
+	// Endpoints can always be made.
+	_, _ = b.list.Replace(targets, 0, func(target *rules.Target, record *rules.Record) (*endpoint, error) {
+		return newEndpoint(target, b.policy != rules.PickFirst && target.Priority == first, record), nil
+	})
+	for _, member := range b.list.Members() {
+		b.endpoints = append(b.endpoints, member.Endpoint)
+	}
+	return b
+}
+
+// goOn has the next endpoints connect where those before them fail: of pick_first one after the other, otherwise by priority.
+func (b *balancer) goOn() {
+	for first := 0; first < len(b.endpoints); {
+		after := first + 1
+		for b.policy != rules.PickFirst && after < len(b.endpoints) && b.endpoints[after].priority == b.endpoints[first].priority {
+			after++
+		}
+		failing := true
+		for _, e := range b.endpoints[first:after] {
+			state := e.state()
+			if state == connectivity.Idle && first > 0 {
+				e.connect()
+			}
+			failing = failing && state == connectivity.TransientFailure
+		}
+		if !failing {
+			return
+		}
+		first = after
+	}
+}
 
 // ready is a session that takes calls, or nil.
 func (b *balancer) ready() *session {
-	if len(b.endpoints) == 1 {
+	if len(b.endpoints) == 1 && !b.list.Detecting() {
 		return b.endpoints[0].ready()
 	}
-	switch b.policy {
-	case roundRobin:
-		turn := b.turn.Add(1)
-		for i := range b.endpoints {
-			if s := b.endpoints[(uint64(turn)+uint64(i))%uint64(len(b.endpoints))].ready(); s != nil {
-				return s
-			}
-		}
-	case leastOutstanding:
-		// Endpoints that are equal take turns.
-		var least *session
-		fewest, turn := uint32(math.MaxUint32), b.turn.Add(1)
-		for i := range b.endpoints {
-			s := b.endpoints[(uint64(turn)+uint64(i))%uint64(len(b.endpoints))].ready()
-			if s == nil {
-				continue
-			}
-			if load := s.load(); least == nil || load < fewest {
-				least, fewest = s, load
-			}
-		}
-		return least
-	default:
-		for _, e := range b.endpoints {
-			if s := e.ready(); s != nil {
-				return s
-			}
-		}
-	}
-	return nil
+	choice, _ := b.choose((*endpoint).reach)
+	return b.session(choice)
 }
 
-// pick waits for a session that takes calls. It fails once every endpoint's attempt to connect has failed that began after pick
-// was called, unless the call waits for a server.
+// session is that of a choice; nil: there is none, or not any more.
+func (b *balancer) session(choice rules.Choice) *session {
+	if choice.Outcome != rules.Chosen {
+		return nil
+	}
+	return b.list.Members()[choice.Place].Endpoint.ready()
+}
+
+// choose lets endpoints that were ejected return, and chooses one. returns is when it is to be called again where none can be used for that.
+func (b *balancer) choose(look func(*endpoint) rules.Reach) (choice rules.Choice, returns time.Duration) {
+	if !b.list.Detecting() {
+		return b.list.Pick(nil, look, (*endpoint).load), 0
+	}
+	now := time.Since(b.began)
+	b.mu.RLock()
+	if b.list.Due(now) {
+		b.mu.RUnlock()
+		b.mu.Lock()
+		b.list.Sweep(now)
+		b.mu.Unlock()
+		b.mu.RLock()
+	}
+	defer b.mu.RUnlock()
+	choice = b.list.Pick(nil, look, (*endpoint).load)
+	if choice.Outcome == rules.Failing {
+		if at, some := b.list.Returns(); some {
+			returns = max(at-now, time.Millisecond)
+		}
+	}
+	return choice, returns
+}
+
+// errNoneUsable is of a call where endpoints can be reached, and none may be used.
+var errNoneUsable = status.Error(codes.Unavailable, "tollfree: no endpoint may be used now: calls have failed at each of them (outlier detection), or their weights are 0")
+
+// pick waits for a session that takes calls. It fails once an attempt to connect has failed, which began after pick was called, at every
+// endpoint that may be used; unless the call waits for a server.
 func (cc *ClientConn) pick(ctx context.Context, deadline time.Time, failFast bool) (*session, error) {
 	if s := cc.balancer.ready(); s != nil {
 		return s, nil
@@ -84,46 +124,69 @@ func (cc *ClientConn) pickSlowly(ctx context.Context, deadline time.Time, failFa
 		defer timer.Stop()
 		expiry = timer.C
 	}
-	waits := make([]*wait, 0, len(cc.balancer.endpoints))
+	waits := map[*endpoint]*wait{}
 	defer func() {
 		for _, w := range waits {
 			w.leave()
 		}
 	}()
 	var last error
+	// It begins to connect where that is needed.
+	look := func(e *endpoint) rules.Reach {
+		if waits[e] == nil {
+			waits[e] = e.join(failFast)
+		}
+		// The session of the attempt that the call waits for may be over already.
+		e.connect()
+		if e.ready() != nil {
+			return rules.Ready
+		}
+		err, final := waits[e].failure()
+		if err != nil {
+			last = err
+		}
+		if final {
+			return rules.Fails
+		}
+		return rules.Waits
+	}
 	for {
 		changed := cc.state.changes()
-		if s := cc.balancer.ready(); s != nil {
+		choice, returns := cc.balancer.choose(look)
+		if s := cc.balancer.session(choice); s != nil {
 			return s, nil
 		}
-		failed := 0
-		for i, e := range cc.balancer.endpoints {
-			if i == len(waits) {
-				waits = append(waits, e.join(failFast))
+		if choice.Outcome == rules.Failing {
+			if choice.Place < 0 {
+				last = errNoneUsable
 			}
-			// The session of the attempt that the call waits for may be over already.
-			e.connect()
-			err, final := waits[i].failure()
-			if err != nil {
-				last = err
-			}
-			if final {
-				failed++
-			} else if !cc.balancer.eager() {
-				break // pick_first: the next endpoint is for when this one has failed.
+			if failFast {
+				return nil, last
 			}
 		}
-		if failed == len(cc.balancer.endpoints) && failFast {
-			return nil, last
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, waitError(ctx.Err(), last)
-		case <-expiry:
-			return nil, waitError(context.DeadlineExceeded, last)
-		case <-cc.context.Done():
-			return nil, grpc.ErrClientConnClosing
+		if err := cc.awaitChange(ctx, changed, expiry, returns, last); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// awaitChange waits until an endpoint's state may be another, or returns is over, if it is not 0.
+func (cc *ClientConn) awaitChange(ctx context.Context, changed <-chan struct{}, expiry <-chan time.Time, returns time.Duration, last error) error {
+	back := make(<-chan time.Time)
+	if returns > 0 {
+		timer := time.NewTimer(returns)
+		defer timer.Stop()
+		back = timer.C
+	}
+	select {
+	case <-changed:
+	case <-back:
+	case <-ctx.Done():
+		return waitError(ctx.Err(), last)
+	case <-expiry:
+		return waitError(context.DeadlineExceeded, last)
+	case <-cc.context.Done():
+		return grpc.ErrClientConnClosing
+	}
+	return nil
 }

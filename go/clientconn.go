@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
+
+	rules "github.com/tollfree/tollfree/go/internal/balancer"
 )
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
@@ -21,7 +23,7 @@ type ClientConn struct {
 	target   string
 	options  *dialOptions
 	handler  stats.Handler // nil: none
-	balancer balancer
+	balancer *balancer
 	throttle *throttle   // nil: none
 	header   metadata.MD // of calls without a header of their own; nobody changes it
 	context  context.Context
@@ -50,11 +52,9 @@ func NewClient(address string, options ...DialOption) (*ClientConn, error) {
 		cc.throttle = newThrottle(*o.config.throttling)
 	}
 	cc.context, cc.cancel = context.WithCancel(context.Background())
-	cc.balancer.policy = o.config.balance
-	for _, address := range o.addresses {
-		eager := cc.balancer.eager()
-		cc.balancer.endpoints = append(cc.balancer.endpoints, newEndpoint(cc.context, address, o, cc.handler, eager, cc.update))
-	}
+	cc.balancer = newBalancer(o.config, o.targets, func(target *rules.Target, eager bool, record *rules.Record) *endpoint {
+		return newEndpoint(cc.context, target, o, cc.handler, eager, record, cc.update)
+	})
 	cc.state.init()
 	cc.quick = quickLimitsOf(o, cc.handler != nil)
 	if err := cc.intercept(); err != nil {
@@ -133,7 +133,7 @@ func (cc *ClientConn) Target() string { return cc.target }
 // Connect begins to connect; it does not wait.
 func (cc *ClientConn) Connect() {
 	for i, e := range cc.balancer.endpoints {
-		if i == 0 || cc.balancer.eager() {
+		if i == 0 || e.eager {
 			e.connect()
 		}
 	}
@@ -189,15 +189,7 @@ func (cc *ClientConn) update() {
 		}
 		return nearest
 	})
-	if cc.balancer.eager() {
-		return
-	}
-	// pick_first goes on to the next endpoint where one fails.
-	for i, next := range cc.balancer.endpoints[1:] {
-		if next.state() == connectivity.Idle && cc.balancer.endpoints[i].state() == connectivity.TransientFailure {
-			next.connect()
-		}
-	}
+	cc.balancer.goOn()
 }
 
 // A stateManager has the client's state, and wakes those who wait for a change.

@@ -331,6 +331,7 @@ func (cs *clientStream) another(a *attempt) {
 		return
 	}
 	outcome := a.call.Outcome()
+	a.unprocessed = outcome.Unprocessed
 	err := cs.request.outcomeError(outcome)
 	if err == nil {
 		cs.finish(cs.noMessage(), true)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
 
+	rules "github.com/tollfree/tollfree/go/internal/balancer"
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
 )
@@ -23,7 +24,7 @@ const agentMax = 120
 type dialer func(ctx context.Context, address string) (call.Client, error)
 
 type dialOptions struct {
-	addresses   []string
+	targets     []rules.Target
 	unary       []grpc.UnaryClientInterceptor
 	stream      []grpc.StreamClientInterceptor
 	firstUnary  grpc.UnaryClientInterceptor
@@ -39,14 +40,14 @@ type dialOptions struct {
 }
 
 func newDialOptions(address string, options []DialOption) (*dialOptions, error) {
-	o := &dialOptions{addresses: []string{address}, config: &serviceConfig{}}
+	o := &dialOptions{targets: []rules.Target{rules.NewTarget(address)}, config: &serviceConfig{}}
 	for _, option := range options {
 		if err := option(o); err != nil {
 			return nil, err
 		}
 	}
-	for _, address := range o.addresses {
-		if err := checkAddress(address); err != nil {
+	for _, target := range o.targets {
+		if err := checkAddress(target.Address); err != nil {
 			return nil, err
 		}
 	}
@@ -63,12 +64,32 @@ func newDialOptions(address string, options []DialOption) (*dialOptions, error) 
 }
 
 // WithEndpoint adds a server that the client may call, beside that of NewClient's address. The service config's
-// loadBalancingConfig says which one a call goes to: pick_first (the default), round_robin or least_outstanding.
-func WithEndpoint(address string) DialOption {
+// loadBalancingConfig says which one a call goes to: pick_first (the default), round_robin or least_outstanding; and, by
+// outlier_detection_experimental, which servers get no calls for a while since calls fail there.
+func WithEndpoint(address string, options ...EndpointOption) DialOption {
 	return func(o *dialOptions) error {
-		o.addresses = append(o.addresses, address)
+		target := rules.NewTarget(address)
+		for _, option := range options {
+			option(&target)
+		}
+		o.targets = append(o.targets, target)
 		return nil
 	}
+}
+
+// An EndpointOption is a setting of WithEndpoint.
+type EndpointOption func(*rules.Target)
+
+// Weight is the endpoint's share of the calls, beside the other endpoints of its priority; 1 by default. An endpoint of weight 0 gets no
+// calls.
+func Weight(weight uint32) EndpointOption {
+	return func(t *rules.Target) { t.Weight = weight }
+}
+
+// Priority is 0 by default, as that of NewClient's address, which is the highest. Calls go to the highest priority of which an endpoint can be
+// used, and wait while one of it is being connected. Endpoints of lower priorities are not connected before they are needed.
+func Priority(priority uint32) EndpointOption {
+	return func(t *rules.Target) { t.Priority = priority }
 }
 
 // WithUnaryInterceptor sets the interceptor of unary calls that comes before those of WithChainUnaryInterceptor.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	rules "github.com/tollfree/tollfree/go/internal/balancer"
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
@@ -34,6 +35,18 @@ type session struct {
 	unary       call.UnaryClient // nil: the client makes no whole calls
 	peer        *peer.Peer
 	outstanding atomic.Int32
+	record      *rules.Record // nil: nobody counts how calls end
+}
+
+// ended counts how a call has ended, by its error. One that the caller has dropped says nothing of the server.
+func (s *session) ended(err error) {
+	switch {
+	case s.record == nil:
+	case err == nil:
+		s.record.Succeeded()
+	case status.Code(err) != codes.Canceled:
+		s.record.Failed()
+	}
 }
 
 // load is how many calls the server has under way; this client's own where it does not say.
@@ -56,13 +69,15 @@ func (s *session) open() bool {
 
 // An endpoint is one server, with at most one session that takes calls, and those that end.
 type endpoint struct {
-	address string
-	dial    dialer
-	handler stats.Handler
-	eager   bool
-	context context.Context // the client's: until Close
-	changed func()          // tells the client that something is different
-	hurry   chan struct{}   // cuts a long pause short
+	address  string
+	priority uint32
+	record   *rules.Record // nil: nobody counts how calls end
+	dial     dialer
+	handler  stats.Handler
+	eager    bool
+	context  context.Context // the client's: until Close
+	changed  func()          // tells the client that something is different
+	hurry    chan struct{}   // cuts a long pause short
 
 	current atomic.Pointer[session]
 
@@ -78,9 +93,9 @@ type endpoint struct {
 	watchers   sync.WaitGroup
 }
 
-func newEndpoint(ctx context.Context, address string, o *dialOptions, handler stats.Handler, eager bool, changed func()) *endpoint {
+func newEndpoint(ctx context.Context, target *rules.Target, o *dialOptions, handler stats.Handler, eager bool, record *rules.Record, changed func()) *endpoint {
 	return &endpoint{
-		address: address, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
+		address: target.Address, priority: target.Priority, record: record, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
 	}
 }
 
@@ -91,6 +106,26 @@ func (e *endpoint) ready() *session {
 		return s
 	}
 	return nil
+}
+
+// reach is how the endpoint fares, and load how many calls its server has under way.
+func (e *endpoint) reach() rules.Reach {
+	if e.ready() != nil {
+		return rules.Ready
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failures > 0 {
+		return rules.Fails
+	}
+	return rules.Waits
+}
+
+func (e *endpoint) load() uint32 {
+	if s := e.ready(); s != nil {
+		return s.load()
+	}
+	return 0
 }
 
 func (e *endpoint) state() connectivity.State {
@@ -250,7 +285,7 @@ func backoff(low, high time.Duration, failures int) time.Duration {
 }
 
 func (e *endpoint) install(client call.Client) {
-	s := &session{client: client, peer: peerOf(client.Peer())}
+	s := &session{client: client, peer: peerOf(client.Peer()), record: e.record}
 	s.unary, _ = client.(call.UnaryClient)
 	_, end := beginSession(e.context, e.handler, s.peer, true)
 	e.mu.Lock()

@@ -99,6 +99,7 @@ func (cc *ClientConn) invokeQuickly(ctx context.Context, method string, request,
 	case outcome.Unprocessed:
 		return false, nil
 	}
+	s.ended(outcome.Status.Err())
 	if outcome.Status.Code() != codes.OK {
 		if cc.context.Err() != nil && outcome.Status.Code() == codes.Unavailable {
 			return true, grpc.ErrClientConnClosing

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	rules "github.com/tollfree/tollfree/go/internal/balancer"
 )
 
 // attemptsMax is the most attempts that a retry policy gets, as in grpc.
@@ -15,7 +17,8 @@ const attemptsMax = 5
 
 // serviceConfig is gRPC's service config (grpc.service_config.ServiceConfig in JSON).
 type serviceConfig struct {
-	balance    balance
+	balance    rules.Policy
+	outliers   *rules.OutlierDetection  // nil: no endpoint is ejected
 	methods    map[string]*methodConfig // by path; "/service/" and "" are defaults
 	throttling *throttling
 }
@@ -101,7 +104,7 @@ func parseServiceConfig(text string) (*serviceConfig, error) {
 		return nil, fmt.Errorf("tollfree: service config: healthCheckConfig is not served: call grpc.health.v1.Health/Watch yourself, or leave the field out")
 	}
 	var err error
-	if config.balance, err = raw.balance(); err != nil {
+	if err = raw.loadBalancing(config); err != nil {
 		return nil, err
 	}
 	for i := range raw.MethodConfig {
@@ -119,29 +122,6 @@ func parseServiceConfig(text string) (*serviceConfig, error) {
 		config.throttling = &throttling{maxTokens: t.MaxTokens, tokenRatio: t.TokenRatio}
 	}
 	return config, nil
-}
-
-func (raw *jsonConfig) balance() (balance, error) {
-	var names []string
-	for _, policy := range raw.LoadBalancingConfig {
-		for name := range policy {
-			if known, ok := balances[name]; ok {
-				return known, nil
-			}
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 && raw.LoadBalancingPolicy != nil {
-		name := strings.ToLower(*raw.LoadBalancingPolicy)
-		if known, ok := balances[name]; ok {
-			return known, nil
-		}
-		names = append(names, name)
-	}
-	if len(names) > 0 {
-		return 0, fmt.Errorf("tollfree: service config: loadBalancingConfig has %q, but no policy that Tollfree serves: pick_first, round_robin, least_outstanding", names)
-	}
-	return pickFirst, nil
 }
 
 func (raw *jsonMethodConfig) addTo(config *serviceConfig) error {

@@ -70,6 +70,7 @@ func (u *unaryCall) attempts(args any, out outgoingMessage, reply any) error {
 		}
 		a.sent(args, out, size)
 		outcome, err := a.receiveOne(reply)
+		a.unprocessed = outcome.Unprocessed
 		a.end(err)
 		if err == nil {
 			return nil

@@ -84,7 +84,7 @@ func NewUpgrade(directory string, options ...DialOption) (*Upgrade, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(o.addresses) > 1 {
+	if len(o.targets) > 1 {
 		return nil, errors.New("tollfree: NewUpgrade got WithEndpoint: the server says where its socket is")
 	}
 	u := &Upgrade{
