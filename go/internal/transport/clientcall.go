@@ -125,9 +125,12 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 	}
 	c.closed = last
 	l.session.Send(&c.Stream, composed, last)
-	l.unlock()
+	l.unlockAfterSending(&c.Stream, last || c.tookWaited())
 	return nil
 }
+
+// tookWaited says whether a goroutine of the call has waited since it was called last. The caller holds the lock.
+func (c *clientCall) tookWaited() bool { return c.receiving.tookWaited() || c.sending.tookWaited() }
 
 func (c *clientCall) CloseSend() error {
 	c.link.mu.Lock()
@@ -175,11 +178,10 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 	}
 	if !got {
 		c.assembler.drop(l.session)
-	}
-	l.unlock()
-	if !got {
+		l.unlock()
 		return call.Message{}, io.EOF
 	}
+	l.unlockAfterTaking()
 	return message, nil
 }
 

@@ -29,6 +29,7 @@ type link struct {
 	areas    areas
 	reading  readingRole
 	starters starters
+	cork     cork
 	arrivals arrivals
 	life     lifetime
 	headers  lastHeaders

@@ -76,6 +76,15 @@ type sleeper struct {
 	sleeping bool
 	// loop, if not 0, is the link's goroutine that it runs on.
 	loop int
+	// waited says that there was something to wait for.
+	waited bool
+}
+
+// tookWaited says whether there was something to wait for since it was called last.
+func (s *sleeper) tookWaited() bool {
+	waited := s.waited
+	s.waited = false
+	return waited
 }
 
 // runOn says on which of the link's goroutines the sleeper runs.

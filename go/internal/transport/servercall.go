@@ -178,9 +178,11 @@ func (c *serverCall) Recv() (message call.Message, err error) {
 	if !got {
 		c.assembler.drop(l.session)
 		err = c.recvError()
+		l.unlock()
+		return message, err
 	}
-	l.unlock()
-	return message, err
+	l.unlockAfterTaking()
+	return message, nil
 }
 
 // recvError is what a reader gets who has got all. The caller holds the lock.
@@ -250,19 +252,20 @@ func (c *serverCall) Send(message call.Message) error {
 	l := c.link
 	composed := l.compose(message)
 	l.mu.Lock()
-	defer l.unlock()
 	l.await(context.Background(), &c.sending, func() bool { return c.over() || c.MayAdd() })
+	var err error
 	if c.over() {
-		composed.Free()
-		return c.sendError()
+		err = c.sendError()
+	} else if !c.SaidHeaders() {
+		err = c.sayHeaders(nil)
 	}
-	if !c.SaidHeaders() {
-		if err := c.sayHeaders(nil); err != nil {
-			composed.Free()
-			return err
-		}
+	if err != nil {
+		l.unlock()
+		composed.Free()
+		return err
 	}
 	l.session.Send(&c.Stream, composed, false)
+	l.unlockAfterSending(&c.Stream, c.receiving.tookWaited() || c.sending.tookWaited())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import "context"
 // returns earlier only where ctx is done. It reads the ring by itself where nobody else does.
 func (l *link) await(ctx context.Context, s *sleeper, ready func() bool) {
 	for !ready() && ctx.Err() == nil {
+		s.waited = true
 		if !l.tryRead() {
 			l.sleep(ctx, s)
 		} else if l.read(ctx, s, ready) {
