@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -40,11 +40,17 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 	@for figure in dmrpc-fig5 dmrpc-fig6 dmrpc-fig7 dmrpc-fig8 dmrpc-fig10 dmrpc-fig11; do \
 		$(TARGET_DIR)/release/tollfree-lab figure $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
 
-bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetches gRPC; a minute after the build)
+bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetches gRPC; three minutes after the build)
 	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }
 	@cd lab/bench/go && go build -o $(TARGET_DIR)/bench-go/peer .
 	@$(QUICK_LAB)
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,go-direct,grpc-go,tollfree-direct,tonic-unix
+	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench stream --side go,grpc-go --streams 1
+	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench paced --side go,grpc-go
+
+notnets-go: ## Make NotNets' table 1 with Go's sides: 200,000 calls each, against grpc-go over TCP (fetches gRPC; a minute)
+	@command -v go >/dev/null || { echo "make notnets-go: install Go 1.26 or later" >&2; exit 1; }
+	@cd lab/bench/go && exec go run . notnets -rounds 3
 
 bench-against: ## Run a bench with this working tree and with REV by turns, and compare (BENCH="echo --size 64", ROUNDS=10, JSON=1)
 	@test -n "$(REV)" || { echo "make bench-against: say which revision: REV=main" >&2; exit 1; }
@@ -97,12 +103,13 @@ GO_TOPICS := handshake refused-by-server violation-to-server violation-to-client
 # `make test` has built the reference, and leaves the race detector out (RACE=).
 RACE := -race
 
-go: ## Check the Go implementation: lints, tests, vectors, and calls to and from the reference (fetches gRPC)
+go: ## Check the Go implementation: lints, tests, vectors, calls to and from the reference, and the bench's part in Go (fetches gRPC)
 	@command -v go >/dev/null || { echo "make go: install Go 1.26 or later" >&2; exit 1; }
 	@$(if $(BUILT),,cargo build --quiet --package tollfree-interop --package tollfree-vectors)
 	@cd go && unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
 	@cd go && go vet -tags interop ./...
 	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test $(RACE) -tags interop ./...
+	@cd lab/bench/go && go vet ./... && go test ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
 	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS),--topic $(topic)) $(TARGET_DIR)/go/tollfree-vectors
 

@@ -22,8 +22,11 @@ type measured struct {
 	Latencies [][2]int64 `json:"latencies"`
 }
 
+// isGRPC says of a side that it is grpc-go's own: over a Unix socket, or TCP.
+func isGRPC(side string) bool { return side == "grpc-go" || side == "grpc-go-tcp" }
+
 func connect(o *order) (grpc.ClientConnInterface, io.Closer, error) {
-	if o.side == "grpc-go" {
+	if isGRPC(o.side) {
 		conn, err := grpc.NewClient(o.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit(o.size))))
 		return conn, conn, err
@@ -53,6 +56,11 @@ func exchanger(o *order, conn grpc.ClientConnInterface) exchange {
 
 // call keeps calls in flight, each of which begins when the one before has ended, and measures them.
 func call(o *order) (*measured, error) {
+	address, _, err := ofProcess(o.address)
+	if err != nil {
+		return nil, err
+	}
+	o.address = address
 	conn, closer, err := connect(o)
 	if err != nil {
 		return nil, err
@@ -75,7 +83,7 @@ func call(o *order) (*measured, error) {
 	var all sync.WaitGroup
 	for i := range callers {
 		c := &callers[i]
-		c.took, c.from, c.until = map[int64]int64{}, from, from.Add(o.measure)
+		c.from, c.until = from, from.Add(o.measure)
 		if o.calls > 0 {
 			c.calls = (o.calls + int64(o.inflight) - 1) / int64(o.inflight)
 		}
@@ -89,7 +97,7 @@ func call(o *order) (*measured, error) {
 type caller struct {
 	from, until time.Time
 	calls       int64
-	took        map[int64]int64
+	took        []time.Duration
 	last        time.Time
 	err         error
 }
@@ -107,7 +115,7 @@ func (c *caller) run(exchange exchange, body []byte) {
 			return
 		}
 		if before.After(c.from) {
-			c.took[after.Sub(before).Nanoseconds()]++
+			c.took = append(c.took, after.Sub(before))
 			c.last = after
 			if counted++; counted == c.calls {
 				return
@@ -126,16 +134,21 @@ func sum(callers []caller, from time.Time) (*measured, error) {
 		if c.err != nil {
 			return nil, c.err
 		}
-		for ns, count := range c.took {
-			took[ns] += count
+		for _, d := range c.took {
+			took[d.Nanoseconds()]++
 		}
 		if c.last.After(last) {
 			last = c.last
 		}
 	}
-	m := &measured{ElapsedNS: last.Sub(from).Nanoseconds()}
+	return &measured{ElapsedNS: last.Sub(from).Nanoseconds(), Latencies: pairs(took)}, nil
+}
+
+// pairs are times and how many there were of each, as the bench takes them.
+func pairs(took map[int64]int64) [][2]int64 {
+	all := make([][2]int64, 0, len(took))
 	for ns, count := range took {
-		m.Latencies = append(m.Latencies, [2]int64{ns, count})
+		all = append(all, [2]int64{ns, count})
 	}
-	return m, nil
+	return all
 }

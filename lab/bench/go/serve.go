@@ -12,6 +12,7 @@ import (
 	tollfree "github.com/tollfree/tollfree/go"
 	"github.com/tollfree/tollfree/lab/bench/go/direct"
 	"github.com/tollfree/tollfree/lab/bench/go/echo"
+	"github.com/tollfree/tollfree/lab/bench/go/streams"
 )
 
 // fieldRoom is more than a message of one field needs around its bytes, and limitMin the limit of gRPC.
@@ -38,19 +39,23 @@ func (directService) Call(_ context.Context, in *direct.EchoRequest) (*direct.Ec
 
 // serve serves until the input ends, and says the address once it does.
 func serve(o *order, directory string, ready func(address string), input io.Reader) error {
-	if o.side == "grpc-go" {
-		path := filepath.Join(directory, "grpc-go.sock")
-		listener, err := net.Listen("unix", path)
+	if isGRPC(o.side) {
+		network, at, prefix := "unix", filepath.Join(directory, "grpc-go.sock"), "unix:"
+		if o.side == "grpc-go-tcp" {
+			network, at, prefix = "tcp", "localhost:0", ""
+		}
+		listener, err := net.Listen(network, at)
 		if err != nil {
 			return err
 		}
 		server := grpc.NewServer(grpc.MaxRecvMsgSize(limit(o.size)))
 		echo.RegisterEchoServer(server, service{})
+		streams.RegisterStreamsServer(server, streamService{warmUp: o.warmUp})
 		go func() {
 			untilOver(input)
 			server.Stop()
 		}()
-		ready("unix:" + path)
+		ready(prefix + listener.Addr().String())
 		return server.Serve(listener)
 	}
 	options := []tollfree.ServerOption{tollfree.MaxRecvMsgSize(limit(o.size))}
@@ -66,6 +71,7 @@ func serve(o *order, directory string, ready func(address string), input io.Read
 	server := tollfree.NewServer(options...)
 	echo.RegisterEchoServer(server, service{})
 	direct.RegisterEchoServer(server, directService{})
+	streams.RegisterStreamsServer(server, streamService{warmUp: o.warmUp})
 	address := "shm://" + filepath.Join(directory, "go.sock")
 	listener, err := server.Listen(address)
 	if err != nil {

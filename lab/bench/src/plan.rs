@@ -87,9 +87,7 @@ impl Side {
     #[must_use]
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            side if side.is_go() && go::program().is_none() => {
-                Some("the program in Go isn't there; `make bench-go` builds it and runs these sides")
-            }
+            side if side.is_go() => go::absent(true),
             Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
                 Some("this build has no iceoryx2; `make bench-peers` builds one that has")
             }
@@ -121,6 +119,24 @@ axis! {
         TollfreeDirect = "tollfree-direct",
         /// Tollfree's own stubs, blocking.
         TollfreeBlocking = "tollfree-blocking",
+        /// Tollfree in Go, the stubs of protoc-gen-go-grpc.
+        Go = "go",
+        /// grpc-go over a Unix socket: what the side before is compared with.
+        GrpcGo = "grpc-go",
+    }
+}
+
+impl PacedSide {
+    /// Whether both ends are processes in Go.
+    #[must_use]
+    pub const fn is_go(self) -> bool {
+        matches!(self, PacedSide::Go | PacedSide::GrpcGo)
+    }
+
+    /// Whether it can be told how its ends wait.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        !self.is_go() && !matches!(self, PacedSide::Wake | PacedSide::TonicUnix)
     }
 }
 

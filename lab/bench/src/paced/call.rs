@@ -20,7 +20,7 @@ use crate::peer::Starter;
 use crate::plan::{Case, PacedSide, Side, Wait};
 use crate::process::run_time_ns;
 use crate::side::stub::{self, Stub};
-use crate::side::{tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
+use crate::side::{go, tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
 
 /// Carries out a process's part.
 pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
@@ -76,6 +76,9 @@ fn serve(case: PacedCase, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(),
             order::block_on(&runtime()?, tollfree::serve(server, dir, ready))
         }
         PacedSide::TollfreeBlocking => tollfree_blocking::serve_with(server, echo, dir, ready),
+        PacedSide::Go | PacedSide::GrpcGo => {
+            go::serve_part("serve", case.side.name(), dir, &[("-size", SIZE.to_string())], ready)
+        }
     }
 }
 
@@ -114,6 +117,17 @@ fn call(address: &str, window: Window) -> Result<Paced, String> {
             in_runtime(async { Ok(Stub::new(tonic_unix::connect(address).await?, echo)) }, window)
         }
         PacedSide::Tollfree => in_runtime(async { Ok(Stub::new(connect().await?, echo)) }, window),
+        PacedSide::Go | PacedSide::GrpcGo => go::measure_part(
+            "paced-call",
+            window.case.side.name(),
+            &[
+                ("-address", address.to_owned()),
+                ("-size", SIZE.to_string()),
+                ("-rate", window.case.rate.to_string()),
+                ("-warm-up", go::ns(window.warm_up)),
+                ("-measure", go::ns(window.measure)),
+            ],
+        ),
         PacedSide::TollfreeDirect => {
             let (_, channel) = builders(window.case.wait, address);
             in_runtime(tollfree_direct::caller(channel, echo), window)

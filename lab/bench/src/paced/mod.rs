@@ -20,6 +20,7 @@ use crate::harness::{self, Lasting, Machine, Rows, Told, each_once, pid_of, roun
 use crate::latency::Latencies;
 use crate::order::{self, Order, Serving};
 use crate::plan::{Malloc, PacedSide, Placement, RuntimeKind, Wait};
+use crate::side::go;
 
 pub(crate) use self::call::act;
 use self::quota::Group;
@@ -96,8 +97,9 @@ impl PacedPlan {
                     for &rate in &self.rates {
                         for &wait in &self.waits {
                             for &side in &self.sides {
-                                let threads = matches!(side, PacedSide::Wake | PacedSide::TollfreeBlocking);
-                                let waits = !matches!(side, PacedSide::Wake | PacedSide::TonicUnix);
+                                let threads = side.is_go()
+                                    || matches!(side, PacedSide::Wake | PacedSide::TollfreeBlocking);
+                                let waits = side.waits();
                                 let runtime = if threads { RuntimeKind::Current } else { runtime };
                                 let wait = if waits { wait } else { Wait::Default };
                                 cases.push(PacedCase { side, rate, placement, runtime, wait, quota });
@@ -147,7 +149,13 @@ pub async fn run(plan: &PacedPlan, progress: impl FnMut(&Told)) -> Result<Rows<P
     plan.check()?;
     let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case| measure(plan, case, &cores).await;
+    let take = async |case: PacedCase| match go::absent(case.side.is_go()) {
+        Some(why) => Err(format!("not run: {why}")),
+        None if case.side.is_go() && case.quota.cores().is_some() => {
+            Err("not run: the sides in Go have no quota".to_owned())
+        }
+        None => measure(plan, case, &cores).await.map_err(|error| error.to_string()),
+    };
     let median = |round: &Paced| format!("p50 {:.2} us", round.latencies.quantile_ns(0.5) as f64 / 1000.0);
     let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, median, progress).await;
     Ok(Rows::of(machine, plan.lasting, tried, PacedRow::of))
@@ -192,8 +200,8 @@ mod tests {
         let count = |side| cases.iter().filter(|case| case.side == side && case.rate == 100).count();
         assert_eq!(
             PacedSide::ALL.iter().map(|side| count(*side)).collect::<Vec<_>>(),
-            [1, 2, 4, 4, 2],
-            "wake, tonic-unix, tollfree, tollfree-direct, tollfree-blocking"
+            [1, 2, 4, 4, 2, 1, 1],
+            "wake, tonic-unix, tollfree, tollfree-direct, tollfree-blocking, go, grpc-go"
         );
     }
 

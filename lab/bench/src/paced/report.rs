@@ -70,7 +70,7 @@ impl Rows<PacedRow> {
         let PacedCase { rate, placement, quota, runtime, .. } = row.case;
         let is_rival = |other: &&PacedRow| {
             let case = other.case;
-            let threads = row.case.side == PacedSide::TollfreeBlocking;
+            let threads = row.case.side == PacedSide::TollfreeBlocking || row.case.side.is_go();
             case.side == PacedSide::TonicUnix
                 && (case.rate, case.placement, case.quota) == (rate, placement, quota)
                 && (threads || case.runtime == runtime)
@@ -136,8 +136,7 @@ impl Report for Rows<PacedRow> {
                 "p50 us|p99 us|p99.9 us|client|server|throttled|missed|p50|client|server|both",
             );
             for row in group {
-                let has_wait = !matches!(row.case.side, PacedSide::Wake | PacedSide::TonicUnix);
-                let wait = if has_wait { row.case.wait.name() } else { "" };
+                let wait = if row.case.side.waits() { row.case.wait.name() } else { "" };
                 let mut cells = cells![row.case.rate, row.case.side, wait];
                 match &row.not_run {
                     Some(why) => table.noted(cells, why),

@@ -3,12 +3,13 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::latency::Latencies;
 use crate::order::{Load, Measured, Serve, Serving};
-use crate::plan::Case;
 
 /// Where the program is: `make bench-go` builds it, and says so to the bench.
 const PROGRAM: &str = "TOLLFREE_BENCH_GO";
@@ -26,9 +27,9 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(program: &Path, part: &str, case: Case, arguments: &[(&str, String)]) -> Result<Peer, String> {
+    fn start(program: &Path, part: &str, side: &str, arguments: &[(&str, String)]) -> Result<Peer, String> {
         let mut command = Command::new(program);
-        command.args([part, "-side", case.side.name(), "-size", &case.size.to_string()]);
+        command.args([part, "-side", side]);
         for (name, value) in arguments {
             command.args([name, value.as_str()]);
         }
@@ -61,18 +62,58 @@ impl Drop for Peer {
     }
 }
 
+/// Why the sides in Go can't run, if a side is one of them and they can't.
+pub(crate) fn absent(is_go: bool) -> Option<&'static str> {
+    let why = "the program in Go isn't there; `make bench-go` builds it and runs these sides";
+    (is_go && program().is_none()).then_some(why)
+}
+
+/// A time as the program takes it.
+pub(crate) fn ns(time: Duration) -> String {
+    format!("{}ns", time.as_nanos())
+}
+
+/// Has the program serve a part of its own until the process ends.
+pub(crate) fn serve_part(
+    part: &str,
+    side: &str,
+    dir: &Path,
+    arguments: &[(&str, String)],
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    serve_by(&known_program()?, part, side, dir, arguments, ready)
+}
+
+/// Has the program call and measure, and takes its answer.
+pub(crate) fn measure_part<A: DeserializeOwned>(
+    part: &str,
+    side: &str,
+    arguments: &[(&str, String)],
+) -> Result<A, String> {
+    measure_by(&known_program()?, part, side, arguments)
+}
+
 fn known_program() -> Result<PathBuf, String> {
     program().ok_or_else(|| format!("{PROGRAM} names no program"))
 }
 
 /// Serves until the process ends.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    serve_by(&known_program()?, order, ready)
+    let size = ("-size", order.case.size.to_string());
+    serve_part("serve", order.case.side.name(), &order.dir, &[size], ready)
 }
 
-fn serve_by(program: &Path, order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    let dir = order.dir.display().to_string();
-    let mut peer = Peer::start(program, "serve", order.case, &[("-dir", dir)])?;
+fn serve_by(
+    program: &Path,
+    part: &str,
+    side: &str,
+    dir: &Path,
+    arguments: &[(&str, String)],
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    let mut all = vec![("-dir", dir.display().to_string())];
+    all.extend_from_slice(arguments);
+    let mut peer = Peer::start(program, part, side, &all)?;
     ready(Serving { address: peer.line()?.trim_end().to_owned() });
     Err(format!("the server ended: {}", peer.ended()?))
 }
@@ -86,32 +127,38 @@ struct Answer {
 
 /// Calls and measures.
 pub(super) fn measure(load: &Load) -> Result<Measured, String> {
-    measure_by(&known_program()?, load)
+    measure_load(&known_program()?, load)
 }
 
-fn measure_by(program: &Path, load: &Load) -> Result<Measured, String> {
-    let ns = |time: std::time::Duration| format!("{}ns", time.as_nanos());
+fn measure_load(program: &Path, load: &Load) -> Result<Measured, String> {
     let arguments = [
+        ("-size", load.case.size.to_string()),
         ("-address", load.address.clone()),
         ("-inflight", load.case.inflight.to_string()),
         ("-warm-up", ns(load.warm_up)),
         ("-measure", ns(load.measure)),
         ("-calls", load.calls.unwrap_or(0).to_string()),
     ];
-    let mut peer = Peer::start(program, "call", load.case, &arguments)?;
-    let line = peer.line()?;
-    let Answer { elapsed_ns, latencies } =
-        serde_json::from_str(&line).map_err(|error| format!("its answer makes no sense: {error}"))?;
+    let Answer { elapsed_ns, latencies } = measure_by(program, "call", load.case.side.name(), &arguments)?;
     Ok(Measured { latencies, elapsed_ns, used: None })
+}
+
+fn measure_by<A: DeserializeOwned>(
+    program: &Path,
+    part: &str,
+    side: &str,
+    arguments: &[(&str, String)],
+) -> Result<A, String> {
+    let line = Peer::start(program, part, side, arguments)?.line()?;
+    serde_json::from_str(&line).map_err(|error| format!("its answer makes no sense: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::time::Duration;
 
-    use crate::plan::{RuntimeKind, Side};
+    use crate::plan::{Case, RuntimeKind, Side};
 
     /// A program that answers as the one in Go does, and says what it was told.
     const STAND_IN: &str = r#"#!/bin/sh
@@ -138,13 +185,14 @@ esac
     fn the_program_is_told_the_case_and_its_answer_is_taken() {
         let (dir, program) = stand_in(STAND_IN);
         let mut address = None;
-        let order = Serve { case: case(), dir: dir.path().to_owned() };
-        let ended = serve_by(&program, &order, |serving| address = Some(serving.address));
+        let ended = serve_by(&program, "serve", "go-inline", dir.path(), &[], |serving| {
+            address = Some(serving.address);
+        });
         assert_eq!(address.as_deref(), Some("shm:///there"));
         assert!(ended.unwrap_err().contains("the server ended"));
         assert!(dir.path().join("stayed").exists(), "its input stays open while it serves");
         let load = Load::new(case(), "shm:///there".into(), Duration::ZERO, Duration::from_millis(5));
-        let measured = measure_by(&program, &load).unwrap();
+        let measured = measure_load(&program, &load).unwrap();
         assert_eq!((measured.elapsed_ns, measured.latencies.count()), (2000, 3));
         let told = std::fs::read_to_string(dir.path().join("call")).unwrap();
         for words in
@@ -161,7 +209,7 @@ esac
             [("#!/bin/sh\nexit 3\n", "without an answer"), ("#!/bin/sh\necho x\n", "no sense")]
         {
             let (_dir, program) = stand_in(script);
-            let error = measure_by(&program, &load).unwrap_err();
+            let error = measure_load(&program, &load).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -26,6 +26,7 @@ use crate::harness::{self, Lasting, Machine, Rows, Told, each_once, pid_of, roun
 use crate::latency::Latencies;
 use crate::order::{self, Order, Serving};
 use crate::plan::{Malloc, Placement};
+use crate::side::go;
 
 pub use self::report::{Against, StreamRow};
 pub(crate) use self::sides::act;
@@ -70,6 +71,17 @@ axis! {
         TollfreeBlocking = "tollfree-blocking",
         /// A stock tonic client at a gateway's Unix socket, unmodified tonic stubs in a backend behind it.
         Gateway = "gateway",
+        /// Tollfree in Go, the stubs of protoc-gen-go-grpc.
+        Go = "go",
+        /// grpc-go over a Unix socket: what the side before is compared with.
+        GrpcGo = "grpc-go",
+    }
+}
+
+impl StreamSide {
+    /// Whether both ends are processes in Go.
+    const fn is_go(self) -> bool {
+        matches!(self, StreamSide::Go | StreamSide::GrpcGo)
     }
 }
 
@@ -222,7 +234,10 @@ pub async fn run(plan: &StreamPlan, progress: impl FnMut(&Told)) -> Result<Rows<
     plan.check()?;
     let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case| measure(plan.lasting, case, &cores).await;
+    let take = async |case: StreamCase| match go::absent(case.side.is_go()) {
+        Some(why) => Err(format!("not run: {why}")),
+        None => measure(plan.lasting, case, &cores).await.map_err(|error| error.to_string()),
+    };
     let rate = |round: &Streamed| format!("{:.0} messages/s", round.rate());
     let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, rate, progress).await;
     Ok(report::report(machine, plan.lasting, tried))
@@ -274,8 +289,8 @@ mod tests {
     #[test]
     fn sides_that_are_compared_are_next_to_each_other() {
         let cases = plan().cases();
-        assert_eq!(cases.len(), 4 * 2 * 2 * 8);
-        for group in cases.chunks(8) {
+        assert_eq!(cases.len(), 4 * 2 * 2 * 10);
+        for group in cases.chunks(10) {
             assert!(group.iter().all(|case| case.on(group[0].side) == group[0]), "{group:?}");
         }
     }

@@ -20,7 +20,7 @@ use crate::BenchError;
 use crate::order::{self, Serving};
 use crate::peer::Starter;
 use crate::plan::RuntimeKind;
-use crate::side::{tollfree, tollfree_blocking, tonic_tcp, tonic_unix};
+use crate::side::{go, tollfree, tollfree_blocking, tonic_tcp, tonic_unix};
 use crate::{direct, proto};
 
 /// Bytes that a pipe holds: about what a Unix socket does.
@@ -76,6 +76,10 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
         StreamSide::TollfreeBlocking => {
             tollfree_blocking::serve_on(server.add_service(own(service)), dir, ready)
         }
+        StreamSide::Go | StreamSide::GrpcGo => {
+            let warm_up = ("-warm-up", go::ns(service.warm_up));
+            go::serve_part("stream-serve", side.name(), dir, &[warm_up], ready)
+        }
         StreamSide::Gateway => order::block_on(&runtime()?, async {
             let address = meeting_place(dir);
             let attaching = server.add_service(stock(service)).attach(&address);
@@ -130,6 +134,18 @@ fn call(case: StreamCase, calls: &Calls) -> Result<Streamed, String> {
             on_tokio(case, calls, async { directly(objects::client(connect(address).await?)) })
         }
         StreamSide::TollfreeBlocking => blocking::call(case, calls),
+        StreamSide::Go | StreamSide::GrpcGo => go::measure_part(
+            "stream-call",
+            case.side.name(),
+            &[
+                ("-address", calls.address.clone()),
+                ("-kind", case.kind.name().to_owned()),
+                ("-size", case.size.to_string()),
+                ("-streams", case.streams.to_string()),
+                ("-warm-up", go::ns(calls.warm_up)),
+                ("-measure", go::ns(calls.measure)),
+            ],
+        ),
     }
 }
 

@@ -32,6 +32,10 @@ fn paced_rows_have_the_fields_that_others_rely_on() {
         let alike = rows.iter().filter(|row| row["side"] == side && row["rate"] == 1000);
         assert_eq!(alike.count(), count, "{side}");
     }
+    // The program in Go is beside the build.
+    let (go, rows): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row["side"] == "go" || row["side"] == "grpc-go");
+    assert!(go.len() == 2 && go.iter().all(|row| row["not_run"].as_str().unwrap().contains("bench-go")));
     for row in rows {
         assert_eq!((&row["placement"], &row["quota"]), (&"same-core".into(), &Value::Null));
         assert_eq!(row["runtime"], "current");
