@@ -11,6 +11,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tollfree/tollfree/go/internal/buffers"
+	"github.com/tollfree/tollfree/go/internal/call"
 )
 
 // newStream begins a call with streams, beneath the interceptors.
@@ -22,6 +26,8 @@ func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	}
 	cs := &clientStream{request: r, cancel: func() {}}
 	cs.changed.L = &cs.mu
+	_, cs.vt = r.info.codec.(directCodec)
+	cs.plain = cc.handler == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
 	if !r.deadline.IsZero() {
 		cs.request.context, cs.cancel = context.WithDeadline(ctx, r.deadline)
 	}
@@ -45,6 +51,9 @@ type clientStream struct {
 	request  request
 	cancel   context.CancelFunc
 	sentLast bool // the sender's
+	// plain says that nothing but the session has a part in messages, vt that vtprotobuf's methods are used; incoming is the receiver's.
+	plain, vt bool
+	incoming  call.Reply
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -125,6 +134,11 @@ func (cs *clientStream) SendMsg(m any) error {
 	}
 	last := !cs.request.desc.ClientStreams
 	cs.sentLast = last
+	if message, is := m.(proto.Message); is && cs.plain && !last {
+		if a, sender := cs.settled(); sender != nil {
+			return cs.sendNext(a, sender, message)
+		}
+	}
 	info := &cs.request.info
 	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m, new([1]mem.Buffer))
 	if err != nil {
@@ -143,6 +157,41 @@ func (cs *clientStream) SendMsg(m any) error {
 	}
 	a.sent(m, out, size)
 	return nil
+}
+
+// settled is the attempt, where no other can follow and nothing is kept of what is sent; sender is nil otherwise.
+func (cs *clientStream) settled() (a *attempt, sender call.ShortClientSender) {
+	cs.heedContext(false)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.attempt == nil || !cs.log.committed || cs.replaying || cs.finished {
+		return nil, nil
+	}
+	sender, _ = cs.attempt.call.(call.ShortClientSender)
+	return cs.attempt, sender
+}
+
+// sendNext sends a message in which nothing but the session has a part.
+func (cs *clientStream) sendNext(a *attempt, sender call.ShortClientSender, m proto.Message) error {
+	room := buffers.Small(buffers.SmallMax)
+	defer buffers.GiveBack(room)
+	e, err := encodeProto(m, cs.vt, cs.request.info.sendMax, *room)
+	if err != nil {
+		cs.finish(err, false)
+		return err
+	}
+	if e.short != nil {
+		err = sender.SendShort(e.short, false)
+	} else {
+		err = a.call.Send(e.whole, false)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, err = cs.afterEnd(a); err == nil {
+		err = io.EOF
+	}
+	return err
 }
 
 // sendEnd is what a sender gets whose call has ended. Generated code expects none where there is one request: RecvMsg has it.
@@ -381,6 +430,39 @@ func (cs *clientStream) noMessage() error {
 	return status.Error(codes.Internal, "tollfree: the server has sent no message where the method has one")
 }
 
+// receivedAll finishes a call that brings no more messages, and is what its receiver gets.
+func (cs *clientStream) receivedAll(a *attempt, err error) error {
+	err = cs.end(a, err)
+	if err == io.EOF {
+		err = cs.noMessage()
+	}
+	if finished := cs.finish(err, true); err != io.EOF {
+		return finished
+	}
+	// The server had finished the call before the context was done.
+	return err
+}
+
+// receiveNext is RecvMsg for a stream of messages in which nothing but the session has a part. The caller has "receiving".
+func (cs *clientStream) receiveNext(a *attempt, next call.ReplyReceiver, m proto.Message) error {
+	if err := next.ReceiveNext(&cs.incoming); err != nil {
+		return cs.receivedAll(a, err)
+	}
+	var err error
+	if cs.incoming.Message.Compressed {
+		message := cs.incoming.Message
+		cs.incoming.Message = call.Message{}
+		err = a.decode(message, m)
+	} else if err = decodeProto(&cs.incoming, m, cs.vt, false, cs.request.info.receiveMax); err != nil {
+		a.call.Cancel(status.Code(err))
+	}
+	cs.incoming.Clear()
+	if err != nil {
+		return cs.finish(err, true)
+	}
+	return nil
+}
+
 func (cs *clientStream) RecvMsg(m any) error {
 	if !cs.receive() && !cs.receiveLeft() {
 		return cs.result()
@@ -390,17 +472,14 @@ func (cs *clientStream) RecvMsg(m any) error {
 	if a == nil {
 		return cs.result()
 	}
+	if into, is := m.(proto.Message); is && cs.plain && cs.request.desc.ServerStreams {
+		if next, is := a.call.(call.ReplyReceiver); is {
+			return cs.receiveNext(a, next, into)
+		}
+	}
 	message, err := a.call.Recv()
 	if err != nil {
-		err = cs.end(a, err)
-		if err == io.EOF {
-			err = cs.noMessage()
-		}
-		if finished := cs.finish(err, true); err != io.EOF {
-			return finished
-		}
-		// The server had finished the call before the context was done.
-		return err
+		return cs.receivedAll(a, err)
 	}
 	if err := a.decode(message, m); err != nil {
 		return cs.finish(err, true)

@@ -123,7 +123,7 @@ func tooLongToSend(size, limit int) error {
 
 // decodeProto fills m, which is new where fresh says so, and leaves reply as it is. An error is a status.
 func decodeProto(reply *call.Reply, m proto.Message, vt, fresh bool, limit int) error {
-	data := reply.Short
+	data := reply.Bytes()
 	if !reply.IsShort {
 		if len(reply.Message.Data) == 1 {
 			data = reply.Message.Data[0].ReadOnlyData()

@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
@@ -36,6 +38,10 @@ type serverCall struct {
 	room       [1]mem.Buffer       // for reply
 	begun      time.Time           // where there are stats handlers
 	answer     answer
+	// short and next, if not nil, send and receive messages in which nothing but the session has a part; incoming is next's.
+	short    call.ShortSender
+	next     call.ReplyReceiver
+	incoming call.Reply
 }
 
 // newCall has the error, a status, of a call that can't be served. m is nil where nobody has registered the method.
@@ -65,8 +71,14 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 		if c.decoder.codec = registeredCodec(c.subtype); c.decoder.codec == nil {
 			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a codec for the content subtype %q", c.subtype)
 		}
-		if m.vt && protobufIsOurs && c.decoder.codec == protobufCodec {
-			c.decoder.codec = directCodec{}
+		if protobufIsOurs && c.decoder.codec == protobufCodec {
+			if s.handler == nil {
+				c.short, _ = from.(call.ShortSender)
+				c.next, _ = from.(call.ReplyReceiver)
+			}
+			if m.vt {
+				c.decoder.codec = directCodec{}
+			}
 		}
 	}
 	if name := c.decoder.encoding; name != "" && name != encoding.Identity {
@@ -232,7 +244,50 @@ func (t *transportStream) SetHeader(md metadata.MD) error  { return (*serverCall
 func (t *transportStream) SendHeader(md metadata.MD) error { return (*serverCall)(t).SendHeader(md) }
 func (t *transportStream) SetTrailer(md metadata.MD) error { return t.answer.addTrailer(md) }
 
+// sendNext sends a message in which nothing but the session has a part.
+func (c *serverCall) sendNext(m proto.Message) error {
+	room := buffers.Small(buffers.SmallMax)
+	defer buffers.GiveBack(room)
+	e, err := encodeProto(m, c.method.vt, c.server.options.sendMax, *room)
+	if err != nil {
+		return err
+	}
+	if err := c.sendHeader(); err != nil {
+		e.whole.Data.Free()
+		return asStatus(err)
+	}
+	if e.short != nil {
+		err = c.short.SendShort(e.short)
+	} else {
+		err = c.call.Send(e.whole)
+	}
+	if err != nil {
+		return asStatus(err)
+	}
+	return nil
+}
+
+// receiveNext is RecvMsg for a stream of messages in which nothing but the session has a part.
+func (c *serverCall) receiveNext(m proto.Message) error {
+	if err := c.next.ReceiveNext(&c.incoming); err == io.EOF {
+		return err
+	} else if err != nil {
+		return asStatus(err)
+	}
+	if c.incoming.Message.Compressed {
+		message := c.incoming.Message
+		c.incoming.Message = call.Message{}
+		_, err := c.decoder.decode(message, m)
+		return err
+	}
+	defer c.incoming.Clear()
+	return decodeProto(&c.incoming, m, c.method.vt, false, c.server.options.receiveMax)
+}
+
 func (c *serverCall) SendMsg(m any) error {
+	if message, is := m.(proto.Message); is && c.short != nil && c.compressor == nil {
+		return c.sendNext(message)
+	}
 	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m, new([1]mem.Buffer))
 	if err != nil {
 		return err
@@ -254,6 +309,9 @@ func (c *serverCall) SendMsg(m any) error {
 // RecvMsg returns io.EOF only where the client has finished its stream.
 func (c *serverCall) RecvMsg(m any) error {
 	one := c.method.unary != nil || !c.method.stream.ClientStreams
+	if into, is := m.(proto.Message); is && !one && c.next != nil {
+		return c.receiveNext(into)
+	}
 	message, err := c.call.Recv()
 	if err == io.EOF && one && !c.received {
 		return status.Error(codes.Internal, "tollfree: the client has sent no message where the method has one")

@@ -27,8 +27,9 @@ type Reply struct {
 	IsShort bool
 	Message Message
 	// Header is the answer's, where Message is compressed.
-	Header metadata.MD
-	room   [1]mem.Buffer
+	Header   metadata.MD
+	room     [1]mem.Buffer
+	borrowed []byte
 }
 
 // Keep has the reply be message, whose data may lie in room that somebody else uses again.
@@ -43,6 +44,19 @@ func (r *Reply) Keep(message Message) {
 // KeepShort has the reply be a copy of a short message.
 func (r *Reply) KeepShort(message []byte) {
 	r.Came, r.IsShort, r.Short = true, true, append(r.Short[:0], message...)
+}
+
+// Borrow has the reply be a short message that stays where it is until the next one is received.
+func (r *Reply) Borrow(message []byte) {
+	r.Came, r.IsShort, r.borrowed = true, true, message
+}
+
+// Bytes is a short message.
+func (r *Reply) Bytes() []byte {
+	if r.borrowed != nil {
+		return r.borrowed
+	}
+	return r.Short
 }
 
 // Clear makes r room for another message, and frees one that nobody has taken.

@@ -48,6 +48,23 @@ type outgoing struct {
 	length int
 	// sent bytes have gone; the next one is in segment Data[0], at off.
 	sent, off int
+	// several, if not 0, says that Lent is so many short messages, each behind gRPC's prefix, and the outbox's own.
+	several int
+}
+
+// fitting says how many of several messages are in room bytes, and how long they are with their prefixes.
+func (m *outgoing) fitting(room int) (count, length int) {
+	if m.length <= room {
+		return m.several, m.length
+	}
+	for count < m.several {
+		next := length + wire.BatchPrefixLen + int(binary.BigEndian.Uint32(m.Lent[length+1:]))
+		if next > room {
+			break
+		}
+		count, length = count+1, next
+	}
+	return count, length
 }
 
 // put copies the next n bytes.
@@ -76,6 +93,8 @@ type outbox struct {
 	hasHeaders bool
 	messages   []outgoing
 	one        [1]outgoing
+	// spare is room for short messages, while none are there.
+	spare []byte
 	// bytes are those of messages, and what each costs beside.
 	bytes  int
 	ending ending
@@ -95,9 +114,65 @@ func (o *outbox) add(message Message) {
 	o.bytes += n + wire.ChunkCharge
 }
 
+// addShort adds a copy of a short message, behind others like it where they are last.
+func (o *outbox) addShort(message []byte) {
+	last := len(o.messages) - 1
+	if last < 0 || o.messages[last].several == 0 || o.messages[last].length+wire.BatchPrefixLen+len(message) > batchLenMax {
+		if o.messages == nil {
+			o.messages = o.one[:0]
+		}
+		o.messages = append(o.messages, outgoing{Message: Message{Lent: o.spare[:0]}})
+		o.spare = nil
+		last++
+	}
+	m := &o.messages[last]
+	m.Lent = append(m.Lent, 0)
+	m.Lent = binary.BigEndian.AppendUint32(m.Lent, uint32(len(message)))
+	m.Lent = append(m.Lent, message...)
+	m.several++
+	m.length = len(m.Lent)
+	o.bytes += len(message) + wire.ChunkCharge
+}
+
+// single makes the first of several messages one of its own.
+func (o *outbox) single() {
+	m := &o.messages[0]
+	n := wire.BatchPrefixLen + int(binary.BigEndian.Uint32(m.Lent[1:]))
+	front := outgoing{Message: Message{Lent: m.Lent[wire.BatchPrefixLen:n:n]}, length: n - wire.BatchPrefixLen}
+	if m.several == 1 {
+		*m = front
+		return
+	}
+	m.Lent, m.several, m.length = m.Lent[n:], m.several-1, m.length-n
+	o.messages = append([]outgoing{front}, o.messages...)
+}
+
+// putSeveral copies the first count of several messages, which are length bytes with their prefixes, and drops them.
+func (o *outbox) putSeveral(place *ring.Place, count, length int) {
+	m := &o.messages[0]
+	place.Put(m.Lent[:length])
+	o.bytes -= length - count*wire.BatchPrefixLen + count*wire.ChunkCharge
+	if m.several -= count; m.several > 0 {
+		m.Lent, m.length = m.Lent[length:], m.length-length
+		return
+	}
+	// It has been cut at its front, unless all went at once.
+	if cap(m.Lent) > cap(o.spare) {
+		o.spare = m.Lent[:0]
+	}
+	o.messages[0] = outgoing{}
+	if o.messages = o.messages[1:]; len(o.messages) == 0 {
+		o.messages = nil
+	}
+}
+
 // pop drops the first message, of which all was sent.
 func (o *outbox) pop() {
-	o.bytes -= o.messages[0].length + wire.ChunkCharge
+	if m := &o.messages[0]; m.several > 0 {
+		o.bytes -= m.length - m.several*wire.BatchPrefixLen + m.several*wire.ChunkCharge
+	} else {
+		o.bytes -= m.length + wire.ChunkCharge
+	}
 	o.messages[0].Data.Free()
 	o.messages[0].SegmentedMessage.Free()
 	o.messages[0] = outgoing{}
@@ -132,7 +207,7 @@ func (o *outbox) batch(room int) (count, length int) {
 	room = min(room, batchLenMax)
 	for i := range o.messages {
 		n := wire.BatchPrefixLen + o.messages[i].length
-		if length+n > room || o.messages[i].SegmentedMessage != nil {
+		if length+n > room || o.messages[i].SegmentedMessage != nil || o.messages[i].several > 0 {
 			break
 		}
 		count, length = count+1, length+n

@@ -104,6 +104,15 @@ func (s *Session) Send(st *Stream, message Message, last bool) {
 	s.enqueue(st)
 }
 
+// SendShort has a message sent, of buffers.SmallMax bytes at most, which the caller may change afterwards.
+func (s *Session) SendShort(st *Stream, message []byte, last bool) {
+	st.out.addShort(message)
+	if last {
+		st.out.ending = halfClose
+	}
+	s.enqueue(st)
+}
+
 // SendHeaders has a server's headers sent, a block that CheckHeaders lets pass.
 func (s *Session) SendHeaders(st *Stream, block []byte) {
 	st.out.headers, st.out.hasHeaders = block, true
@@ -269,6 +278,9 @@ func (s *Session) stage(out Outbound, st *Stream, builder *builder) staging {
 			head.Flags |= wire.First | wire.Last | wire.Batch
 			head.MessageLen = uint32(cut.batch)
 			leaves = cut.batch < len(box.messages)
+			if first := &box.messages[0]; first.several > 0 {
+				leaves = cut.batch < first.several || len(box.messages) > 1
+			}
 		} else {
 			leaves = describe(head, &box.messages[0], cut.length) || len(box.messages) > 1
 		}
@@ -347,7 +359,9 @@ func (s *Session) staged(st *Stream, builder *builder, cut *cut, has, ends bool,
 		st.sendCredit -= cost
 		s.sendCredit -= cost
 		st.state.Do(SaidMessage)
-		if cut.batch > 0 {
+		if cut.batch > 0 && box.messages[0].several > 0 {
+			box.putSeveral(chunk, cut.batch, cut.length)
+		} else if cut.batch > 0 {
 			box.putBatch(chunk, cut.batch)
 		} else {
 			message := &box.messages[0]
@@ -387,8 +401,6 @@ func (st *Stream) MayAdd() bool { return st.out.bytes < outboxLenMax }
 // cut decides how much of the messages that wait the frame takes. has is false where none of them should go along: for want
 // of credit, where credit is false, or of room beside the headers.
 func (s *Session) cut(out Outbound, st *Stream, builder *builder) (c cut, has, credit bool) {
-	message := &st.out.messages[0]
-	left := message.length - message.sent
 	affordable := min(st.sendCredit, s.sendCredit)
 	if affordable < wire.ChunkCharge {
 		return c, false, false
@@ -396,6 +408,15 @@ func (s *Session) cut(out Outbound, st *Stream, builder *builder) (c cut, has, c
 	granted := int(min(affordable-wire.ChunkCharge, 1<<31))
 	recordLenMax := out.RecordLenMax()
 	room := recordLenMax - builder.fixed
+	message := &st.out.messages[0]
+	if message.several > 0 {
+		if count, length := message.fitting(min(room, granted, batchLenMax)); count > 1 && !builder.opens {
+			return cut{length: length, batch: count}, true, true
+		}
+		st.out.single()
+		message = &st.out.messages[0]
+	}
+	left := message.length - message.sent
 	if message.sent == 0 && len(st.out.messages) > 1 && !builder.opens {
 		if count, length := st.out.batch(min(room, granted)); count > 1 {
 			return cut{length: length, batch: count}, true, true

@@ -195,6 +195,25 @@ func (s *Session) TakeShort(st *Stream) (message []byte, ok bool) {
 	return chunk.short, true
 }
 
+// TakeBatch is Take for a next chunk that is several messages, which are put into batch; it does nothing where the next chunk is another.
+func (s *Session) TakeBatch(st *Stream, batch *[]byte) {
+	next := &st.first
+	if !st.hasFirst {
+		if len(st.more) == 0 {
+			return
+		}
+		next = &st.more[0]
+	}
+	if next.Batch == 0 || next.Object {
+		return
+	}
+	chunk, _ := st.pop()
+	if st.state.Live() {
+		s.owe(st, chunk.cost())
+	}
+	*batch = chunk.Data.ReadOnlyData()
+}
+
 // Forget lets go of a stream and what of it was not taken. A call that has not ended is cancelled with code 1.
 func (s *Session) Forget(st *Stream) {
 	s.Cancel(st, 1)

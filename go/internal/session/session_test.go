@@ -146,6 +146,17 @@ func TestAUnaryCallIsAFrameEachWay(t *testing.T) {
 
 // TestEverythingArrives sends messages of all lengths through windows and rings that are too small for them, on several
 // streams, both ways at once.
+// sendEither sends a message: as a short one, whose bytes change afterwards, or as others.
+func sendEither(random *rand.Rand, e *end, st *Stream, n int) {
+	if n > 1024 || random.IntN(3) == 0 {
+		e.Send(st, Message{Data: data(n)}, false)
+		return
+	}
+	short := data(n).Materialize()
+	e.SendShort(st, short, false)
+	clear(short)
+}
+
 func TestEverythingArrives(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -158,8 +169,8 @@ func TestEverythingArrives(t *testing.T) {
 			sent, answered         int
 		}
 		lengths := func() (list []int) {
-			for range random.IntN(20) {
-				list = append(list, []int{0, 1, 63, 200, 1900, 3000, 20000}[random.IntN(7)])
+			for range random.IntN(40) {
+				list = append(list, []int{0, 1, 63, 200, 900, 1900, 3000, 20000}[random.IntN(8)])
 			}
 			return list
 		}
@@ -181,13 +192,13 @@ func TestEverythingArrives(t *testing.T) {
 			done := true
 			for _, f := range flows {
 				for f.sent < len(f.toServer) && f.client.MayAdd() {
-					client.Send(f.client, Message{Data: data(f.toServer[f.sent])}, false)
+					sendEither(random, client, f.client, f.toServer[f.sent])
 					if f.sent++; f.sent == len(f.toServer) {
 						client.HalfClose(f.client)
 					}
 				}
 				for f.answered < len(f.toClient) && f.server.MayAdd() {
-					server.Send(f.server, Message{Data: data(f.toClient[f.answered])}, false)
+					sendEither(random, server, f.server, f.toClient[f.answered])
 					f.answered++
 				}
 				if random.IntN(3) == 0 {
@@ -205,6 +216,9 @@ func TestEverythingArrives(t *testing.T) {
 		for _, f := range flows {
 			if fmt.Sprint(f.gotServer) != fmt.Sprint(f.toServer) || fmt.Sprint(f.gotClient) != fmt.Sprint(f.toClient) {
 				t.Fatalf("seed %d: %v became %v, %v became %v", seed, f.toServer, f.gotServer, f.toClient, f.gotClient)
+			}
+			if f.client.Unsent() != 0 || f.server.Unsent() != 0 {
+				t.Fatalf("seed %d: %d and %d bytes wait that have been sent", seed, f.client.Unsent(), f.server.Unsent())
 			}
 		}
 	}

@@ -129,6 +129,27 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 	return nil
 }
 
+// SendShort sends a message of buffers.SmallMax bytes at most, which the caller may change afterwards.
+func (c *clientCall) SendShort(message []byte, last bool) error {
+	l := c.link
+	l.mu.Lock()
+	if !c.MayAdd() {
+		l.await(context.Background(), &c.sending, func() bool { return c.End().Kind != session.NotEnded || c.MayAdd() })
+	}
+	switch {
+	case c.End().Kind != session.NotEnded:
+		l.unlock()
+		return io.EOF
+	case c.closed:
+		l.unlock()
+		return status.Error(codes.Internal, "a message can't be sent after the last")
+	}
+	c.closed = last
+	l.session.SendShort(&c.Stream, message, last)
+	l.unlockAfterSending(&c.Stream, last || c.tookWaited())
+	return nil
+}
+
 // tookWaited says whether a goroutine of the call has waited since it was called last. The caller holds the lock.
 func (c *clientCall) tookWaited() bool { return c.receiving.tookWaited() || c.sending.tookWaited() }
 
@@ -183,6 +204,38 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 	}
 	l.unlockAfterTaking()
 	return message, nil
+}
+
+// ReceiveNext waits for the next message. It returns io.EOF at the end, as Recv does.
+func (c *clientCall) ReceiveNext(reply *call.Reply) error {
+	reply.Clear()
+	l := c.link
+	l.mu.Lock()
+	var wrong *fault
+	ready := func() bool {
+		reply.Came, wrong = c.assembler.nextReply(l.session, &c.Stream, c.messageLenMax, reply)
+		return reply.Came || wrong != nil || c.End().Kind != session.NotEnded
+	}
+	if !ready() {
+		l.await(context.Background(), &c.receiving, ready)
+	}
+	if reply.Came && c.assembler.segmented != 0 {
+		reply.Message, wrong = l.take(&c.assembler, reply.Message, c.messageLenMax, c, &c.receiving, func() bool { return c.ending != nil })
+		reply.Came = wrong == nil
+	}
+	if wrong != nil {
+		c.spoil(wrong)
+	}
+	if c.End().Kind != session.NotEnded {
+		c.unwatch()
+	}
+	if !reply.Came {
+		c.assembler.drop(l.session)
+		l.unlock()
+		return io.EOF
+	}
+	l.unlockAfterTaking()
+	return nil
 }
 
 // spoil ends the call for a message that can't be taken, also where the server has said its last word. The caller holds the

@@ -91,6 +91,40 @@ func (a *assembler) cut(lenMax uint32) (message call.Message, ok bool, wrong *fa
 	return message, true, nil
 }
 
+// nextReply is next for a caller that takes a message of a batch, or a short one, as it is.
+func (a *assembler) nextReply(s *session.Session, st *session.Stream, lenMax uint32, reply *call.Reply) (ok bool, wrong *fault) {
+	if len(a.batch) == 0 && !a.begun {
+		if short, is := s.TakeShort(st); is {
+			if uint64(len(short)) > uint64(lenMax) {
+				return false, tooLong(uint32(len(short)), lenMax)
+			}
+			reply.KeepShort(short)
+			return true, nil
+		}
+		if !st.HasChunk() {
+			return false, nil
+		}
+	}
+	if len(a.batch) == 0 {
+		s.TakeBatch(st, &a.batch)
+	}
+	if len(a.batch) > 0 && a.batch[0] == 0 {
+		n := binary.BigEndian.Uint32(a.batch[1:])
+		if n > lenMax {
+			return false, tooLong(n, lenMax)
+		}
+		end := wire.BatchPrefixLen + int(n)
+		reply.Borrow(a.batch[wire.BatchPrefixLen:end:end])
+		a.batch = a.batch[end:]
+		return true, nil
+	}
+	message, ok, wrong := a.next(s, st, lenMax)
+	if ok {
+		reply.Keep(message)
+	}
+	return ok, wrong
+}
+
 func tooLong(n, lenMax uint32) *fault {
 	return &fault{codes.ResourceExhausted, fmt.Sprintf("a message of %d bytes came, where %d is the most", n, lenMax)}
 }

@@ -185,6 +185,36 @@ func (c *serverCall) Recv() (message call.Message, err error) {
 	return message, nil
 }
 
+// ReceiveNext waits for the next message. Its errors are Recv's.
+func (c *serverCall) ReceiveNext(reply *call.Reply) (err error) {
+	reply.Clear()
+	l := c.link
+	l.mu.Lock()
+	var wrong *fault
+	ready := func() bool {
+		reply.Came, wrong = c.assembler.nextReply(l.session, &c.Stream, l.config.MessageLenMax, reply)
+		return reply.Came || wrong != nil || c.HalfClosed() || c.over()
+	}
+	if !ready() {
+		l.await(context.Background(), &c.receiving, ready)
+	}
+	if reply.Came && c.assembler.segmented != 0 {
+		reply.Message, wrong = l.take(&c.assembler, reply.Message, l.config.MessageLenMax, c, &c.receiving, c.over)
+		reply.Came = wrong == nil
+	}
+	if wrong != nil {
+		c.abort(status.New(wrong.code, wrong.text))
+	}
+	if !reply.Came {
+		c.assembler.drop(l.session)
+		err = c.recvError()
+		l.unlock()
+		return err
+	}
+	l.unlockAfterTaking()
+	return nil
+}
+
 // recvError is what a reader gets who has got all. The caller holds the lock.
 func (c *serverCall) recvError() error {
 	end := c.End()
@@ -265,6 +295,28 @@ func (c *serverCall) Send(message call.Message) error {
 		return err
 	}
 	l.session.Send(&c.Stream, composed, false)
+	l.unlockAfterSending(&c.Stream, c.receiving.tookWaited() || c.sending.tookWaited())
+	return nil
+}
+
+// SendShort sends a message of buffers.SmallMax bytes at most, which the caller may change afterwards.
+func (c *serverCall) SendShort(message []byte) error {
+	l := c.link
+	l.mu.Lock()
+	if !c.MayAdd() {
+		l.await(context.Background(), &c.sending, func() bool { return c.over() || c.MayAdd() })
+	}
+	var err error
+	if c.over() {
+		err = c.sendError()
+	} else if !c.SaidHeaders() {
+		err = c.sayHeaders(nil)
+	}
+	if err != nil {
+		l.unlock()
+		return err
+	}
+	l.session.SendShort(&c.Stream, message, false)
 	l.unlockAfterSending(&c.Stream, c.receiving.tookWaited() || c.sending.tookWaited())
 	return nil
 }
