@@ -150,6 +150,10 @@ func TestPickFirstGoesThroughTheList(t *testing.T) {
 	w.set(Ready, "a")
 	s, _ = w.pick("a")
 	want(t, "no other", s.address, "a")
+	w = newWorld(t, PickFirst, nil, 1, prior("a", 0), Target{Address: "b", Weight: 1, Unhealthy: true})
+	w.set(Waits, "a")
+	_, why = w.pick("a")
+	want(t, "the one to avoid may come", why, "wait")
 }
 
 func TestWhatItsSourceCallsUnhealthyIsNotChosen(t *testing.T) {
