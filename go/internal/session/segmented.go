@@ -144,7 +144,7 @@ func (s *Session) receiveSegmentedTaken(head *wire.Head) error {
 	for i := range uint64(head.ChunkLen) {
 		segmented := s.segmented.kept[first+i+1]
 		if segmented == nil {
-			return violation("segmented", "SEGMENTED_TAKEN of segmented message %d, which was not sent, or was taken before", first+i)
+			return violation("segmented message", "SEGMENTED_TAKEN of segmented message %d, which was not sent, or was taken before", first+i)
 		}
 		delete(s.segmented.kept, segmented.number)
 		if segmented.wanted && s.segmented.stop(segmented) {
@@ -158,7 +158,7 @@ func (s *Session) receiveSegmentedTaken(head *wire.Head) error {
 func (s *Session) receiveSegmentedWanted(head *wire.Head) error {
 	segmented := s.segmented.kept[head.Stream+1]
 	if segmented == nil || segmented.wanted {
-		return violation("segmented", "SEGMENTED_WANTED of segmented message %d, which was not sent, was taken, or was asked for before", head.Stream)
+		return violation("segmented message", "SEGMENTED_WANTED of segmented message %d, which was not sent, was taken, or was asked for before", head.Stream)
 	}
 	segmented.wanted = true
 	if uint64(segmented.refs.Len()) != uint64(head.ChunkLen) {
@@ -173,7 +173,7 @@ func (s *Session) receiveSegmentedBytes(head *wire.Head, record ring.Record) err
 	number := head.Stream + 1
 	asked := s.segmented.asked[number]
 	if asked == nil || asked.refused || asked.came == asked.want || int(head.ChunkLen) > asked.want-asked.came {
-		return violation("segmented", "%d bytes of segmented message %d, which were not asked for", head.ChunkLen, head.Stream)
+		return violation("segmented message", "%d bytes of segmented message %d, which were not asked for", head.ChunkLen, head.Stream)
 	}
 	if asked.bytes != nil {
 		record.Copy(asked.bytes[asked.came:asked.came+int(head.ChunkLen)], wire.FrameHeadLen)
