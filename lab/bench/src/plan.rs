@@ -47,7 +47,7 @@ axis! {
         /// The same, on a channel to TCP that has left it for Tollfree.
         TollfreeUpgrade = "tollfree-upgrade",
         /// The same, by way of a gateway that has led the client to the server.
-        TollfreeDirectConnection = "tollfree-direct",
+        TollfreeDirectConnection = "tollfree-direct-connection",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
         /// The same for threads that block: they share a channel, and each waits in its runtime.

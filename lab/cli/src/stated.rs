@@ -136,7 +136,7 @@ const RUNS: [Run; 7] = [
         ],
     },
     Run {
-        arguments: "bench echo --size 64 --inflight 1 --placement split --side tollfree,tollfree-upgrade,tollfree-direct --seconds 0.25 --rounds 4",
+        arguments: "bench echo --size 64 --inflight 1 --placement split --side tollfree,tollfree-upgrade,tollfree-direct-connection --seconds 0.25 --rounds 4",
         statements: &[
             Statement {
                 document: ALL,
@@ -154,7 +154,7 @@ const RUNS: [Run; 7] = [
                 what: "calls by a direct connection over a plain session",
                 figure: Figure::Of("p50_ns"),
                 rows: &[],
-                over: [("side", "tollfree-direct"), ("side", "tollfree")],
+                over: [("side", "tollfree-direct-connection"), ("side", "tollfree")],
                 stated: 1.02,
                 spread: (0.8, 1.25),
             },
