@@ -2,11 +2,10 @@
 //!
 //! From about two thousand bytes on, C libraries copy with `rep movsb` where the processor claims to be quick at it. On
 //! some it is quick only for certain distances between source and target within a page, else up to 40 times slower
-//! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so there plain
-//! wide loads and stores do it, in pieces that are aligned where they are written. On others, Intel's among them, the
-//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md), unless there is AVX-512. Then wide pieces
-//! are quicker for what begins and ends in the nearest cache (docs/adr/0029-the-codecs-rows-again.md), and, with lines asked
-//! for ahead, for what does not fit there (docs/adr/0035-rows-that-are-met-in-every-run.md).
+//! (AMD Zen 3). Strings lie at any distance, so there plain wide loads and stores do it, in pieces that are aligned where
+//! they are written. On others, Intel's among them, the library's copy is the quicker one, unless there is AVX-512. Then
+//! wide pieces are quicker for what begins and ends in the nearest cache, and, with lines asked for ahead, for what does
+//! not fit there. docs/internals/codec.md has the figures.
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::LazyLock;

@@ -14,8 +14,8 @@
 //!
 //! # Two loops
 //!
-//! `hot` reads what most messages are made of with its state in registers, and leaves the rest to the engine here, which
-//! keeps its state in memory, handles everything, and alone says what is wrong (docs/adr/0009-decoder-fast-paths.md).
+//! `fast_decode` reads what most messages are made of with its state in registers, and leaves the rest to the engine here, which
+//! keeps its state in memory, handles everything, and alone says what is wrong (docs/internals/codec.md).
 //!
 //! # Trust
 //!

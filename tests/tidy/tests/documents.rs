@@ -123,18 +123,36 @@ fn links_and_paths_lead_somewhere() {
     hold("links and paths", complaints);
 }
 
-#[test]
-fn decisions_are_numbered_titled_and_listed() {
-    let index = read("docs/adr/README.md");
-    let files = files();
-    let decisions = files.iter().filter(|file| file.path.starts_with("docs/adr/0"));
+/// What is wrong with decisions and their index. A number without a file is one whose decision became part of a note.
+fn misfiled(decisions: &[&File], index: &str) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (number, file) in (1..).zip(decisions) {
-        if !file.name().starts_with(&format!("{number:04}-")) {
-            complaints.push(format!("{} should be number {number}", file.path));
+    let mut next = 1;
+    for file in decisions {
+        let Some(number) = file.name().get(..4).and_then(|digits| digits.parse::<u32>().ok()) else {
+            complaints.push(format!("{} has no number of four digits", file.path));
+            continue;
+        };
+        if number < next {
+            complaints.push(format!("{} has the number of another", file.path));
         }
-        if !file.text.starts_with(&format!("# {number}. ")) || !file.text.contains("\nStatus: ") {
-            complaints.push(format!("{} needs a title \"# {number}. …\" and a status", file.path));
+        let is_note = |number: &u32| {
+            index
+                .lines()
+                .any(|row| row.starts_with(&format!("| {number} | [")) && row.contains("](../internals/"))
+        };
+        for missing in (next..number).filter(|number| !is_note(number)) {
+            complaints
+                .push(format!("decision {missing} has no file, and docs/adr/README.md names no note for it"));
+        }
+        next = number + 1;
+        if !file.text.starts_with(&format!("# {number}. ")) {
+            complaints.push(format!("{} needs a title \"# {number}. …\"", file.path));
+        }
+        if !["\nStatus: accepted", "\nStatus: superseded by ["]
+            .iter()
+            .any(|status| file.text.contains(status))
+        {
+            complaints.push(format!("{} needs a status: accepted, or superseded by another", file.path));
         }
         let title =
             file.text.lines().next().and_then(|line| line.split_once(". ")).map_or("", |(_, title)| title);
@@ -142,7 +160,16 @@ fn decisions_are_numbered_titled_and_listed() {
             complaints.push(format!("{} is not listed under its title in docs/adr/README.md", file.path));
         }
     }
-    hold("decisions", complaints);
+    complaints
+}
+
+#[test]
+fn decisions_are_numbered_titled_and_listed() {
+    let index = read("docs/adr/README.md");
+    let files = files();
+    let decisions: Vec<&File> = files.iter().filter(|file| file.path.starts_with("docs/adr/0")).collect();
+    assert!(decisions.len() > 30, "decisions were found");
+    hold("decisions", misfiled(&decisions, &index));
 }
 
 /// Blocks of Rust in a document that are not, line for line, part of an example.
@@ -223,6 +250,16 @@ fn rules() {
         |text: &str| dead_paths(&File { path: "a.md".to_owned(), text: text.to_owned() }, &exists).len();
     assert_eq!(names("`crates/x/src/y.rs`, docs/b.md. crates/<part>/z.rs"), 0);
     assert_eq!(names("`crates/x/src/z.rs` (docs/c.md)"), 2);
+    let decision = |name: &str, text: &str| File { path: format!("docs/adr/{name}"), text: text.to_owned() };
+    let index = "| 1 | [One](0001-a.md) | accepted |\n| 2 | [A note](../internals/b.md) |\n| 3 | [Three](0003-c.md) |";
+    let one = decision("0001-a.md", "# 1. One\n\nStatus: accepted.\n");
+    let three = decision("0003-c.md", "# 3. Three\n\nStatus: superseded by [1](0001-a.md).\n");
+    assert!(misfiled(&[&one, &three], index).is_empty());
+    // No note for 2; no row for 4, whose status says nothing; 3 twice.
+    assert_eq!(misfiled(&[&one, &three], &index.replace("internals", "adr")).len(), 1);
+    let four = decision("0004-d.md", "# 4. Four\n\nStatus: thought of.\n");
+    assert_eq!(misfiled(&[&one, &three, &four], index).len(), 2);
+    assert_eq!(misfiled(&[&one, &three, &three], index).len(), 1);
     let table =
         "| side | file | types |\n|---|---|---|\n| client | `x.rs` | `A`, `B` |\n| | `x.rs` | `C`, `D` |";
     let text_of = |_: &str| "pub(crate) struct A {\nenum B<T> {\npub struct C;\n/// struct D\n".to_owned();
