@@ -2,7 +2,7 @@
 //!
 //! Rust's own copies assume that nobody writes the bytes at the same time, which no one can promise of a peer. Short
 //! copies go by relaxed atomic words, longer ones by instructions that the compiler cannot look into.
-//! `docs/adr/0002-copies-from-shared-memory.md` has the argument and the figures.
+//! `docs/adr/0002-volatile-copies-from-shared-memory.md` has the argument and the figures.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

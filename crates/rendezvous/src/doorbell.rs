@@ -5,7 +5,7 @@
 //! read can be told not to wait by a flag of the call (`RWF_NOWAIT`). And a process that watches an eventfd for room (`EPOLLOUT`, by
 //! edges) hears of each read, since each one makes room, though there was room before. So the doorbell is a semaphore with a
 //! count that does not run out, rung by reads, and its owner never touches it: one system call, for both together.
-//! `docs/adr/0041-a-doorbell-that-is-rung-by-reading.md` has the figures.
+//! `docs/adr/0041-doorbell-rung-by-reading.md` has the figures.
 
 use std::io::{self, IoSliceMut};
 

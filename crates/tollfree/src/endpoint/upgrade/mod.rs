@@ -14,7 +14,7 @@
 //!     ◄──── tollfree-token: the one that was answered so ───
 //!   new calls go to the session
 //! ```
-//! Section 23 of `spec/wire.md` says it for other languages, `docs/adr/0022-moving-over-by-itself.md` why it is so.
+//! Section 23 of `spec/wire.md` says it for other languages, `docs/adr/0022-upgrade-from-tcp.md` why it is so.
 
 mod mover;
 
