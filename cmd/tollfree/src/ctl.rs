@@ -5,13 +5,13 @@ use tollfree_control::{ConnectionState, Register, StateError};
 
 use crate::failure::{Failure, print};
 
-/// See and change what can be changed in a gateway that runs: load balancing, how calls are announced, limits, connections
+/// Show and change settings of a running gateway: load balancing, announcement of calls, limits, connections
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A value that was set holds until it is set again, or until the gateway reads its config again (SIGHUP).
-Only the gateway's user, and root, may ask.")]
+A changed value lasts until the next change, or until the gateway reads its config again (SIGHUP).
+The gateway answers only its own user and root.")]
 pub(crate) struct CtlCommand {
-    /// Where backends attach to the gateway, as its config has it
+    /// Address at which backends attach to the gateway (backends.socket of its config)
     #[arg(long, global = true, value_name = "SOCKET", default_value = "shm:///run/tollfree/gateway.sock")]
     socket: String,
 
@@ -23,35 +23,35 @@ pub(crate) struct CtlCommand {
 enum Action {
     /// Print one value
     Get {
-        /// As `show` names it
+        /// Name of the value, as printed by `show`
         name: String,
     },
 
     /// Change one value
     Set {
-        /// As `show` names it
+        /// Name of the value, as printed by `show`
         name: String,
-        /// A number, or a name
+        /// New value: a number or a name
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
 
-    /// List connections from the world and sessions with backend connections, or look one up
+    /// List connections from the world and sessions of backend connections, or show one
     Connections {
-        /// The first column of the list
+        /// Id of a connection, from the list's first column
         id: Option<String>,
         /// Print a JSON list
         #[arg(long)]
         json: bool,
     },
 
-    /// Close a connection when its calls are answered, or end the session with a backend connection, which attaches again
+    /// Close a connection after its calls, or end the session of a backend connection, which then attaches again
     Close {
-        /// As `connections` names it
+        /// Id of a connection, as printed by `connections`
         id: String,
     },
 
-    /// List all values, with units, and where each was said
+    /// List all values, with units, and where each was set
     Show {
         /// Print a JSON list
         #[arg(long)]

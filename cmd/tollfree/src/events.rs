@@ -12,29 +12,29 @@ use crate::failure::{Failure, print};
 /// How often files are looked at for more.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Show what sessions did, event by event, from the files of processes that TOLLFREE_EVENTS has record
+/// Show recorded events of sessions. A process records if TOLLFREE_EVENTS names a directory
 ///
-/// Times are milliseconds since the first event that is shown. What several processes of a host did is put in one order. A session is
-/// called by its process and number, as server-4711/1.
+/// Times are milliseconds since the first event shown. Events of all processes of a host are in one order. The name of a session is
+/// its process and number, such as server-4711/1.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Files of events, or directories that hold some
+    /// Files with events, or directories with such files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Show one session alone, by the name that the table has for it
+    /// Show only this session, named as in the table
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
 
-    /// Show what concerns this stream alone
+    /// Show only streams with this number
     #[arg(long, value_name = "NUMBER")]
     stream: Option<u64>,
 
-    /// Go on with what comes, until interrupted
+    /// Also show new events, until interrupted
     #[arg(long, short)]
     follow: bool,
 
-    /// Print one JSON object a line instead of the table
+    /// Print one JSON object per line instead of the table
     #[arg(long)]
     json: bool,
 }

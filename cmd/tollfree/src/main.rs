@@ -14,21 +14,21 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// gRPC without the RPC tax: see it work, and look into gateways and pools
+/// gRPC over shared memory: try it, and inspect gateways and pools
 #[derive(Debug, Parser)]
 #[command(name = "tollfree", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  tollfree demo            see the same calls over a socket and over Tollfree
-  tollfree echo            what your own machine gains, in ten seconds
-  tollfree top             what the gateway of this machine does
-  tollfree ctl show        what can be changed while it runs
-  tollfree events DIR      what sessions did, from the files that TOLLFREE_EVENTS=DIR has them write
+  tollfree demo            make the same calls over a socket and over Tollfree
+  tollfree echo            measure what your machine gains, in ten seconds
+  tollfree top             show what the gateway of this machine does
+  tollfree ctl show        list the settings that you can change while it runs
+  tollfree events DIR      show recorded events of sessions; TOLLFREE_EVENTS=DIR makes a process record them
 
 The gateway itself is tollfree-gateway. Results go to standard output, progress to standard error. Exit status: 0 done,
-1 something failed, 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
+1 failed, 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
 struct Cli {
-    /// Say more on standard error; twice, even more
+    /// Print more on standard error; give it twice for even more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -43,7 +43,7 @@ enum Command {
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(tollfree_demo::Demo),
 
-    /// Time echo calls over a Unix socket and over Tollfree, by turns, in ten seconds
+    /// Measure echo calls over a Unix socket and over Tollfree, alternating, in ten seconds
     Echo(tollfree_demo::Echo),
 
     Events(events::EventsArgs),

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What `tollfree pool` can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Coordinate a pool until interrupted; members that are left behind keep what they have
+    /// Coordinate a pool until interrupted; its members then keep the memory that they have
     Serve(ServeArgs),
 
     /// List a pool's members: their processes, memory, and whether they are connected
@@ -24,7 +24,7 @@ pub(crate) enum PoolCommand {
 /// Options of `tollfree pool show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Where its coordinator listens, as shm:///run/app/pool.sock
+    /// Address of the coordinator, such as shm:///run/app/pool.sock
     address: Address,
 
     /// Print one JSON object instead of the table
@@ -35,18 +35,18 @@ pub(crate) struct ShowArgs {
 /// Options of `tollfree pool serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where members meet, as shm:///run/app/pool.sock
+    /// Address at which members join, such as shm:///run/app/pool.sock
     address: Address,
 
     /// Memory of the pool in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     capacity: u64,
 
-    /// Most memory of one member in MiB
+    /// Maximum memory of one member in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     quota: u64,
 
-    /// Memory dealt out at once in MiB, up to 1024; members begin with less
+    /// Memory assigned to a member at a time in MiB, up to 1024; members begin with less
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     batch: u64,
 }

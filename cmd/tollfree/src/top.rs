@@ -13,21 +13,21 @@ use tollfree_control::State;
 use crate::failure::{Failure, print};
 use rates::Rates;
 
-/// Show what a gateway does: its groups, backend connections, methods, rates and times
+/// Show a gateway's groups, backend connections, methods, rates and times
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Rates and times are those of one interval. A time is interpolated between the bounds of the gateway's histogram.
-With --json, times that are not known, since no call has ended, are null.")]
+With --json, a time is null if no call has ended.")]
 pub(crate) struct TopArgs {
-    /// Where backends attach to the gateway, as its config has it
+    /// Address at which backends attach to the gateway (backends.socket of its config)
     #[arg(value_name = "SOCKET", default_value = "shm:///run/tollfree/gateway.sock")]
     socket: String,
 
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
 
-    /// Look for one interval, print, and end
+    /// Measure for one interval, print, and exit
     #[arg(long)]
     once: bool,
 

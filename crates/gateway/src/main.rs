@@ -11,18 +11,18 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tollfree_gateway::{Config, ConfigError, Gateway, Source, raise_descriptor_limit};
 
-/// Serve gRPC to the world, and hand calls to the backends that attach
+/// Serve gRPC to the world, and dispatch calls to backends that attach
 #[derive(Debug, Parser)]
 #[command(name = "tollfree-gateway", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   tollfree-gateway --config /etc/tollfree/gateway.toml          serve until SIGTERM; SIGHUP reads the config again
-  tollfree-gateway check --config /etc/tollfree/gateway.toml    say whether that config can be used
+  tollfree-gateway check --config /etc/tollfree/gateway.toml    check that config
 
-The log goes to standard error, a JSON object a line. Exit status: 0 done, 1 something failed, 2 bad arguments or a config
-that can't be used.")]
+The log goes to standard error, a JSON object a line. Exit status: 0 done, 1 failed, 2 bad arguments or an invalid
+config.")]
 struct Cli {
-    /// Say more in the log; twice, even more
+    /// Log more; give it twice for even more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say whether a gateway could use a config
+    /// Check a config, and the files that it names
     Check(Origin),
 
     /// Print a config
@@ -45,15 +45,15 @@ enum Command {
 /// Where the config comes from: the file, then TOLLFREE_GATEWAY_* of the environment, then flags.
 #[derive(Debug, Args)]
 struct Origin {
-    /// The config, a TOML file; without it, defaults
+    /// Config file in TOML; without it, the defaults apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Let backends of other hosts attach here, as tcp+tls://host:port: sets backends.stream.address
+    /// Address at which backends of other hosts attach, such as tcp+tls://host:port: sets backends.stream.address
     #[arg(long, value_name = "ADDRESS", value_parser = device)]
     device: Option<String>,
 
-    /// A key of the config and its value, as limits.streams=64; may be given several times
+    /// A key of the config and its value, such as limits.streams=64; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
 }
@@ -63,11 +63,11 @@ struct Show {
     #[command(flatten)]
     origin: Origin,
 
-    /// With everything that was not said; there is no other form yet
+    /// Include defaults; required, since there is no other form yet
     #[arg(long, required = true)]
     effective: bool,
 
-    /// Print JSON; there is no other form yet
+    /// Print JSON; required, since there is no other form yet
     #[arg(long, required = true)]
     json: bool,
 }
