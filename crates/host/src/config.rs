@@ -18,7 +18,7 @@ use crate::tokens::Tokens;
 pub struct Config {
     /// How waiting is done.
     pub wait: WaitPolicy,
-    /// The threads that wait have nothing else to do: a blocking client's, a pinned backend connection's. One `poll` may then spin
+    /// The threads that wait have nothing else to do: a blocking client's, a pinned server thread's. One `poll` may then spin
     /// for up to 20 µs instead of 0.2, which spares the runtime's turns but keeps its other tasks waiting.
     pub dedicated: bool,
     /// Who may be at the other end.

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_registration_is_read_as_it_was_written_and_never_in_part() {
+    fn a_registration_is_read_as_it_was_written_and_never_in_part() {
         let whole = Purpose::Attach(registration());
         whole.check().unwrap();
         let bytes = whole.body();

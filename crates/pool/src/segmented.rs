@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segmented_says_how_long_it_is() {
+    fn a_segmented_message_says_how_long_it_is() {
         let plan = parse(10, &[(4, 100), (0, 50), (6, 1)]).unwrap();
         assert_eq!((plan.len(), plan.ref_bytes()), (161, 151));
     }
@@ -325,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn a_segmented_reads_as_its_pieces_one_after_the_other(
+        fn a_segmented_message_reads_as_its_pieces_one_after_the_other(
             pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
             steps in proptest::collection::vec((any::<bool>(), 0usize..30), 0..20),
         ) {

@@ -34,7 +34,7 @@ pub(crate) enum Bench {
     Stream(StreamArgs),
     /// Time many client processes that call one server: rate, fairness, worst call
     Crowd(CrowdArgs),
-    /// Repeat Split gRPC's figure 2: what RPC work costs a backends core, inside of it and in a gateway
+    /// Repeat Split gRPC's figure 2: what RPC work costs a backend's core, inside of it and in a gateway
     Split(SplitArgs),
     /// Repeat Dagger's figures 5 and 6: an echo over the interface to backends, in each mode and batch
     Device(DeviceArgs),

@@ -1,4 +1,4 @@
-//! `tollfree-lab bench split`: RPC work beside backends, and outside.
+//! `tollfree-lab bench split`: RPC work beside application code, and outside.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::measuring::{Output, measure, or};
 /// Options of `tollfree-lab bench split`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
 pub(crate) struct SplitArgs {
-    /// What stands between client and backends: tonic (nothing), tonic-tls (nothing, over TCP with TLS), gateway-stream (over TCP with
+    /// What stands between client and backend: tonic (nothing), tonic-tls (nothing, over TCP with TLS), gateway-stream (over TCP with
     /// TLS, as on another host), gateway-bytes, gateway-low-latency, gateway-objects,
     /// gateway-trusted, envoy, nginx [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
@@ -23,7 +23,7 @@ pub(crate) struct SplitArgs {
     message: Vec<SplitMessage>,
 
     /// Measure a gateway's own answers (health, a refusal, a call of another group) while calls come at FACTOR times what the
-    /// backends core can do, 1.2 unless given; each message with each time of backends is a case
+    /// backend's core can do, 1.2 unless given; each message with each time of application code is a case
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, require_equals = true, default_missing_value = "1.2")]
     beyond: Option<f64>,
 

@@ -29,7 +29,7 @@ pub(crate) struct LoadBalancingArgs {
     json: bool,
 }
 
-/// Repeat Cerebros' figure 6: what is left of the RPC layer on a backends core, by what is offloaded
+/// Repeat Cerebros' figure 6: what is left of the RPC layer on a backend's core, by what is offloaded
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every row is modelled: from the paper's costs, and with --measure from this machine's too, which are measured first (headers, payloads

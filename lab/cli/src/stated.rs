@@ -164,8 +164,8 @@ const RUNS: [Run; 7] = [
         arguments: "bench split --message echo64 --inflight 64 --busy-ns 0 --side tonic,gateway-bytes --seconds 0.7 --rounds 3",
         statements: &[Statement {
             document: USERS,
-            text: "| 64 B, 64 | backends core | 7.5 | 3.2 |",
-            what: "a backends core's time, behind a gateway over plain tonic, 64 in flight",
+            text: "| 64 B, 64 | backend's core | 7.5 | 3.2 |",
+            what: "a backend's core's time, behind a gateway over plain tonic, 64 in flight",
             figure: Figure::PerCall("host_cpu_ns"),
             rows: &[],
             over: [("side", "gateway-bytes"), ("side", "tonic")],

@@ -23,7 +23,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn a_segmented_that_was_taken_wakes_nobody_and_the_answer_does() {
+fn a_segmented_message_that_was_taken_wakes_nobody_and_the_answer_does() {
     let _limit = TimeLimit::seconds(60);
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = runtime.block_on(async { Echo::start(config()) });
@@ -57,7 +57,7 @@ fn a_segmented_that_was_taken_wakes_nobody_and_the_answer_does() {
 }
 
 #[test]
-fn what_was_kept_for_a_segmented_is_let_go_of_though_nobody_waits_and_nobody_is_woken() {
+fn what_was_kept_for_a_segmented_message_is_let_go_of_though_nobody_waits_and_nobody_is_woken() {
     let _limit = TimeLimit::seconds(60);
     for policy in [WaitPolicy::Adaptive, WaitPolicy::Park] {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();

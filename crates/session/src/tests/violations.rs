@@ -357,7 +357,7 @@ fn pieces(session: &mut Session<()>) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn bytes_of_a_segmented_are_asked_for_once_and_of_what_was_sent() {
+fn bytes_of_a_segmented_message_are_asked_for_once_and_of_what_was_sent() {
     let misplaced = Violation::Control { code: control::SEGMENTED_WANTED };
     let cases = [
         ("without a pool", session(Role::Server), vec![wanted(0, 5)]),
@@ -396,7 +396,7 @@ fn bytes_of_a_segmented_are_asked_for_once_and_of_what_was_sent() {
 }
 
 #[test]
-fn bytes_of_a_segmented_come_as_many_as_were_asked_for_and_to_who_asked() {
+fn bytes_of_a_segmented_message_come_as_many_as_were_asked_for_and_to_who_asked() {
     let misplaced = Violation::Control { code: control::SEGMENTED_BYTES };
     let asking = || {
         let mut server = pooled();

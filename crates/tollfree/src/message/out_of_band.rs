@@ -9,7 +9,7 @@
 //! Nothing is put into a queue unless who takes out of it has said so beforehand: a call whose extensions were lost on the way,
 //! or whose body somebody else reads, goes through tonic as a whole.
 //!
-//! Where a gateway hands a call from one session to another, there are two bypasses and no stub between them: what comes out of
+//! Where a gateway hands a call from one session to another, there are two such queues and no stub between them: what comes out of
 //! the one session as an object is put on the way out to the other ([`Half`]).
 
 use std::collections::VecDeque;

@@ -479,7 +479,7 @@ impl Server {
         self.serve_many_with_shutdown(uris, pending()).await
     }
 
-    /// Serves one address on the calling thread, which does nothing else until the process ends: a backend connection, pinned to a
+    /// Serves one address on the calling thread, which does nothing else until the process ends: a thread, pinned to a
     /// core of its own where the lowest latency is wanted. While a single client is attached and no handler is under way
     /// it spins for longer than a task of a shared runtime may; otherwise it waits as any server does. Handlers run on
     /// this thread, in a runtime that is made here.

@@ -1,4 +1,4 @@
-//! Cerebros' figure 6: what is left of the RPC layer on a backends core when parts of it are offloaded.
+//! Cerebros' figure 6: what is left of the RPC layer on a backend's core when parts of it are offloaded.
 
 use std::fmt::Write as _;
 
@@ -122,7 +122,7 @@ pub struct OffloadRow {
     pub costs: &'static str,
     /// What is offloaded.
     pub offload: Offload,
-    /// What a request costs the backends core, waiting included.
+    /// What a request costs the backend's core, waiting included.
     pub cost: f64,
     /// The unit.
     pub unit: &'static str,
@@ -210,7 +210,7 @@ impl Report for OffloadModel {
         let titles = ["cycles (paper) or ns (here) a request", "times less than without"];
         let axis = "1 none, 2 payload, 3 and header, 4 coalesced, 5 private, 6 full";
         let panels = side_by_side(axis, titles, &lines);
-        let title = "RPC work left on a backends core (modelled)";
+        let title = "RPC work left on a backend's core (modelled)";
         vec![("plot.svg", Chart { title, machine: &self.machine, panels }.draw())]
     }
 }

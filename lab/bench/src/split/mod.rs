@@ -1,4 +1,4 @@
-//! Split gRPC's figure 2: what a backend has left for backends, with its RPC work inside of it and outside.
+//! Split gRPC's figure 2: what a backend has left for application code, with its RPC work inside of it and outside.
 //!
 //! Three processes. The backend has a core of its own; the client, and what stands between the two if anything does, share
 //! the other. The client sends a message and gets the same back, in a closed loop, and the handler is busy for a while

@@ -11,7 +11,7 @@ use crate::harness::measured::{each, quantile};
 use crate::harness::words::{figure, micros_of};
 use crate::harness::{Chart, Machine, Report, Rows, Table, Tried, is_failure};
 
-/// A backends core that is busy for this share of the time has nothing left.
+/// A backend's core that is busy for this share of the time has nothing left.
 const SATURATED: f64 = 0.95;
 
 /// A whole run.
@@ -84,7 +84,7 @@ impl SplitRow {
         }
     }
 
-    /// Microseconds of processor time a call: backends, and in between.
+    /// Microseconds of processor time a call: the backend, and in between.
     fn cpu_us(&self) -> (f64, f64) {
         let us = |ns: u64| each(ns, self.calls) / 1000.0;
         (us(self.host_cpu_ns), us(self.infra_cpu_ns))
@@ -126,7 +126,7 @@ impl SplitReport {
         self.all().find(|row| row.case == wanted && row.not_run.is_none())
     }
 
-    /// The shortest backends in the sweep that fills the backends core, for each line of the figure.
+    /// The shortest application work in the sweep that fills the backend's core, for each line of the figure.
     fn knees(&self) -> Vec<(String, Option<u64>)> {
         let knee = |rows: &[&SplitRow]| {
             let full = rows.iter().filter(|row| row.host_share() >= SATURATED);
@@ -135,7 +135,7 @@ impl SplitReport {
         self.lines().into_iter().map(|(name, rows)| (name, knee(&rows))).collect()
     }
 
-    /// A row's figures; the last two are beside those of tonic's row, backends' own time left out.
+    /// A row's figures; the last two are beside those of tonic's row, the application's own time left out.
     fn figures(&self, row: &SplitRow) -> Vec<String> {
         let (backends, between) = row.cpu_us();
         let mut cells = vec![figure(row.rate_per_s, 0)];
@@ -154,7 +154,7 @@ impl SplitReport {
         cells
     }
 
-    /// The lines of the figure: rows of a side, a message and a number of calls in flight, by how long backends takes.
+    /// The lines of the figure: rows of a side, a message and a number of calls in flight, by how long application code takes.
     fn lines(&self) -> Vec<(String, Vec<&SplitRow>)> {
         let mut lines: Vec<(String, Vec<&SplitRow>)> = Vec::new();
         for row in self.all().filter(|row| row.not_run.is_none()) {
@@ -172,7 +172,7 @@ impl SplitReport {
 impl Report for SplitReport {
     fn table(&self) -> String {
         let mut text = self.rows.heading(&format!(
-            ", messages {}; backends has a core, all else the other; processor time in µs a call; the last columns: of tonic's\n",
+            ", messages {}; the backend has a core, all else the other; processor time in µs a call; the last columns: of tonic's\n",
             self.messages
         ));
         let setting = |row: &SplitRow| (row.case.message, row.case.inflight);
@@ -206,9 +206,9 @@ impl Report for SplitReport {
             );
         }
         for (name, knee) in self.knees() {
-            let since = knee.map(|ns| format!("full from {} µs of backends on", ns as f64 / 1e3));
+            let since = knee.map(|ns| format!("full from {} µs of application code on", ns as f64 / 1e3));
             let _ =
-                writeln!(text, "{name}: the backends core is {}", since.as_deref().unwrap_or("never full"));
+                writeln!(text, "{name}: the backend's core is {}", since.as_deref().unwrap_or("never full"));
         }
         text
     }
@@ -224,14 +224,14 @@ impl Report for SplitReport {
     fn files(&self) -> Vec<(&'static str, String)> {
         let point = |row: &SplitRow| {
             let p99_us = row.p99_ns.unwrap_or(0) as f64 / 1000.0;
-            // A sweep begins with no backends at all, which has no place on such an axis.
+            // A sweep begins with no application work at all, which has no place on such an axis.
             ((row.case.busy_ns as f64 / 1000.0).max(0.1), [row.rate_per_s.unwrap_or(0.0), p99_us])
         };
         let lines = self.lines().into_iter();
         let lines: Vec<_> = lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect();
         let titles = ["calls a second", "99 of 100 calls took no longer, µs"];
-        let panels = side_by_side("backends in a call, µs", titles, &lines);
-        let title = "RPC work beside backends, and outside";
+        let panels = side_by_side("application work in a call, µs", titles, &lines);
+        let title = "RPC work beside application code, and outside";
         vec![("plot.svg", Chart { title, machine: &self.rows.machine, panels }.draw())]
     }
 }

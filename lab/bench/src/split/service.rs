@@ -20,7 +20,7 @@ pub(super) struct Backends {
 }
 
 impl Backends {
-    /// What backends does: it keeps its core.
+    /// What application code does: it keeps its core.
     pub(super) fn work(&self) {
         if !self.busy.is_zero() {
             let until = Instant::now() + self.busy;

@@ -113,7 +113,7 @@ fn what_is_asked_beyond_the_knee_has_a_row_for_each_question_in_each_state() {
     let loads = report["loads"].as_array().unwrap();
     let states: Vec<_> = loads.iter().map(|load| load["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["same-rate", "beyond"]);
-    // A call takes two milliseconds of the backends core, so no machine answers more.
+    // A call takes two milliseconds of the backend's core, so no machine answers more.
     let [answered, due] = ["answered_per_s", "due_per_s"].map(|field| loads[1][field].as_f64().unwrap());
     assert!(answered > 0.0 && answered <= 520.0 && due > 0.0, "{}", loads[1]);
 }
@@ -128,7 +128,7 @@ fn split_rows_have_the_fields_that_others_rely_on() {
     let times = ["--busy-ns", "0,1000", "--seconds", "0.1", "--rounds", "1"];
     let report = report(&[&["split"][..], &axes, &times].concat());
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 12, "three sides, two messages, two lengths of backends");
+    assert_eq!(rows.len(), 12, "three sides, two messages, two lengths of application work");
     for row in rows {
         assert_eq!(row["inflight"], 2);
         assert!(row["busy_ns"] == 0 || row["busy_ns"] == 1000, "{row}");

@@ -1,4 +1,4 @@
-//! The clients that block: all kinds of calls, against a backend connection's thread.
+//! The clients that block: all kinds of calls, against a server's own thread.
 
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};

@@ -13,7 +13,7 @@ use tollfree_gateway::{Config, Gateway};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Where the gateway serves the world whose backends socket is `uri`.
+/// Where the gateway serves the world whose socket for backends is `uri`.
 pub(crate) fn outside(uri: &str) -> String {
     format!("unix:{}.outside", uri.strip_prefix("shm://").expect("a path"))
 }
@@ -43,7 +43,7 @@ fn file(name: &str) -> PathBuf {
     FILES.0.path().join(name)
 }
 
-/// Where the gateway with this backends socket has its backend listener for other hosts.
+/// Where the gateway with this socket for backends has its backend listener for other hosts.
 fn stream_of(uri: &str) -> SocketAddr {
     static ADDRESSES: Mutex<Option<HashMap<String, SocketAddr>>> = Mutex::new(None);
     let mut addresses = ADDRESSES.lock().unwrap();

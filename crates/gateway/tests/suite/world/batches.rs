@@ -256,7 +256,7 @@ async fn a_broken_object_in_a_batch_ends_its_call_behind_those_before_it() {
 }
 
 #[tokio::test]
-async fn a_broken_object_in_a_backend_connection_s_batch_does_not_reach_the_caller() {
+async fn a_broken_object_in_a_batch_of_a_backend_connection_does_not_reach_the_caller() {
     for (what, broken, word) in lies(&answer(SOUND)) {
         let lab = Lab::start("").await;
         let mut answers: Vec<Vec<u8>> = (0..2 * SOUND).map(answer).collect();

@@ -144,7 +144,7 @@ impl tollfree_driver_tokio::Parts for Held {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segmented_from_a_backend_connection_ends_its_call_and_nothing_of_it_is_read() {
+async fn a_segmented_message_from_a_backend_connection_ends_its_call_and_nothing_of_it_is_read() {
     let lab = Lab::start("").await;
     let sender = Sender::attach(&lab).await;
     let mut client = lab.client().await;

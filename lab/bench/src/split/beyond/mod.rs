@@ -1,4 +1,4 @@
-//! What a gateway's own answers take while a backends core has more to do than it can.
+//! What a gateway's own answers take while a backend's core has more to do than it can.
 //!
 //! Four processes. The backend has a core of its own; the gateway, the load generator, the process that asks, and that of
 //! another group share the other core. Calls come in an open loop, at a share of what the backend can do (its knee, which is
@@ -35,7 +35,7 @@ const KNEE_MAX: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(2);
 
 axis! {
-    /// What the backends core has to do meanwhile.
+    /// What the backend's core has to do meanwhile.
     BeyondState, "state", {
         /// Nothing: there is no load at all.
         Quiet = "quiet",
@@ -58,10 +58,10 @@ axis! {
     }
 }
 
-/// What to measure: every message with every time of backends is a case.
+/// What to measure: every message with every time of application code is a case.
 #[derive(Debug, Clone)]
 pub struct BeyondPlan {
-    /// Messages, times of backends, calls in flight where the knee is looked for, seconds and rounds. The side is the gateway.
+    /// Messages, time of application code, calls in flight where the knee is looked for, seconds and rounds. The side is the gateway.
     pub split: SplitPlan,
     /// The rate of calls, by that of the knee.
     pub share: f64,
@@ -70,7 +70,7 @@ pub struct BeyondPlan {
 /// One case.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeyondCase {
-    /// What the calls carry that the backends core has to do with.
+    /// What the calls carry that the backend's core has to do with.
     pub message: SplitMessage,
     /// How long the handler is busy in each of them.
     pub busy_ns: u64,
@@ -219,7 +219,7 @@ impl Lab {
             crew.ready("infrastructure", seats.client, part(case, role)).await?;
         let role = Role::Backends { dir: dir(), group: Some(OWN.to_owned()) };
         let (backends, Serving { .. }) = crew.ready("backends", seats.server, part(case, role)).await?;
-        // It is never busy, and on the core of those who ask: the backends core would make it wait.
+        // It is never busy, and on the core of those who ask: the backend's core would make it wait.
         let role = Role::Backends { dir: dir(), group: Some(OTHER.to_owned()) };
         let idle = SplitCase { busy_ns: 0, ..case };
         let (other, Serving { .. }) = crew.ready("another group", seats.client, part(idle, role)).await?;

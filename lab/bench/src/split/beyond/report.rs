@@ -126,7 +126,7 @@ impl Report for BeyondReport {
             loads.row(cells);
         }
         let heading = self.rows.heading(&format!(
-            " a state; backends has a core, all else the other; calls come at {} of the knee\n",
+            " a state; the backend has a core, all else the other; calls come at {} of the knee\n",
             self.share
         ));
         format!("{heading}{answers}\n{loads}")

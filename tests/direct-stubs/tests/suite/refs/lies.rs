@@ -263,7 +263,7 @@ async fn a_server_that_lies_about_refs_ends_the_calls_made_to_it() {
 }
 
 #[tokio::test]
-async fn a_segmented_is_not_sent_where_no_pool_is_in_common() {
+async fn a_segmented_message_is_not_sent_where_no_pool_is_in_common() {
     in_time(async {
         let lab = Lab::new();
         let carrier = direct::FreightServer::new(direct::Carrier::default());
