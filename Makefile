@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -59,6 +59,9 @@ bench-against: ## Run a bench with this working tree and with REV by turns, and 
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
 	@lab/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
+
+bench-met: ## Count the files and functions that a plain call meets, at each level (needs valgrind; LIST=1 names them)
+	@lab/bench/met $(or $(COUNTS_DIR),$(TARGET_DIR)/met) $(if $(LIST),--list)
 
 bench-hops: ## Count what decoding, encoding and verifying take over three nested calls, against once (needs valgrind)
 	@lab/bench/hops $(or $(COUNTS_DIR),$(TARGET_DIR)/hops)

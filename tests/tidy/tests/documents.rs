@@ -236,6 +236,33 @@ fn types_that_name_a_stage_of_a_call_are_those_of_the_code() {
     hold("types in ARCHITECTURE.md", missing_types(table, &|path| read(path)));
 }
 
+/// What a manifest says of where the source lies, and who says otherwise.
+fn elsewhere(manifest: &str, readme: &str, go: &str) -> Vec<String> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""));
+    let Some(address) = line.map(|rest| rest.trim_end_matches('"')) else {
+        return vec!["Cargo.toml names no repository".to_owned()];
+    };
+    let module = format!("module {}/go", address.trim_start_matches("https://"));
+    let mut complaints = Vec::new();
+    if !readme.contains(&format!("tollfree = {{ git = \"{address}\" }}")) {
+        complaints.push(format!("README.md's dependency is not at {address}"));
+    }
+    if !go.lines().any(|line| line == module) {
+        complaints.push(format!("go/go.mod does not say: {module}"));
+    }
+    complaints
+}
+
+#[test]
+fn the_source_lies_where_the_manifest_says() {
+    hold("repository in Cargo.toml", elsewhere(&read("Cargo.toml"), &read("README.md"), &read("go/go.mod")));
+    let manifest = "repository = \"https://github.com/b/c\"\n";
+    let readme = "tollfree = { git = \"https://github.com/b/c\" }";
+    assert!(elsewhere(manifest, readme, "module github.com/b/c/go").is_empty());
+    assert_eq!(elsewhere(manifest, "", "module github.com/b/d/go").len(), 2);
+    assert_eq!(elsewhere("", readme, "module github.com/b/c/go").len(), 1);
+}
+
 #[test]
 fn rules() {
     let exists = |path: &str| ["a.md", "docs/b.md", "crates/x/src/y.rs"].contains(&path);
