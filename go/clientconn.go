@@ -29,7 +29,7 @@ type ClientConn struct {
 	context  context.Context
 	cancel   context.CancelFunc
 	state    stateManager
-	quick    *quickLimits // nil: all calls go the whole way
+	plain    *plainLimits // nil: all calls go the whole way
 
 	// shown is what interceptors get, nil where there are none. It never connects.
 	shown  *grpc.ClientConn
@@ -56,7 +56,7 @@ func NewClient(address string, options ...DialOption) (*ClientConn, error) {
 		return newEndpoint(cc.context, target, o, cc.handler, eager, record, cc.update)
 	})
 	cc.state.init()
-	cc.quick = quickLimitsOf(o, cc.handler != nil)
+	cc.plain = plainLimitsOf(o, cc.handler != nil)
 	if err := cc.intercept(); err != nil {
 		cc.cancel()
 		return nil, err
@@ -105,7 +105,7 @@ func (cc *ClientConn) Invoke(ctx context.Context, method string, request, reply 
 		in, isProto := request.(proto.Message)
 		out, isToo := reply.(proto.Message)
 		if isProto && isToo {
-			if done, err := cc.invokeQuickly(ctx, method, in, out, false, false); done {
+			if done, err := cc.invokePlain(ctx, method, in, out, false, false); done {
 				return err
 			}
 		}

@@ -28,7 +28,7 @@ func Direct(conn grpc.ClientConnInterface) DirectConn {
 func (d DirectConn) Invoke(ctx context.Context, method string, request, reply proto.Message, options ...grpc.CallOption) error {
 	if d.own != nil {
 		if len(options) == 0 && !d.own.intercepted() {
-			if done, err := d.own.invokeQuickly(ctx, method, request, reply, true, true); done {
+			if done, err := d.own.invokePlain(ctx, method, request, reply, true, true); done {
 				return err
 			}
 		}

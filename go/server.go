@@ -24,7 +24,7 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 type Server struct {
 	options *serverOptions
 	handler stats.Handler          // nil: none
-	quick   bool                   // nothing but a session is needed for calls without compression
+	plain   bool                   // nothing but a session is needed for calls without compression
 	last    atomic.Pointer[method] // that was called, as the next one often is
 	unary   grpc.UnaryServerInterceptor
 	stream  grpc.StreamServerInterceptor
@@ -67,7 +67,7 @@ func NewServer(options ...ServerOption) *Server {
 		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
 		over: make(chan struct{}),
 	}
-	s.quick = s.handler == nil && o.codec == nil && protobufIsOurs
+	s.plain = s.handler == nil && o.codec == nil && protobufIsOurs
 	s.abort, s.abortNow = context.WithCancel(context.Background())
 	return s
 }
@@ -272,7 +272,7 @@ func (s *Server) method(path string) *method {
 func (s *Server) handle(from call.ServerCall) {
 	path := from.Method()
 	m := s.method(path)
-	if s.serveQuickly(from, m) {
+	if s.servePlain(from, m) {
 		return
 	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
@@ -293,7 +293,7 @@ func (s *Server) handle(from call.ServerCall) {
 
 // isReserved says of a method that it is the protocol's own, which a gateway may ask for and a server may lack.
 func isReserved(path string) bool {
-	for _, service := range [...]string{"/tollfree.Objects/", "/tollfree.Shortcut/"} {
+	for _, service := range [...]string{"/tollfree.Objects/", "/tollfree.DirectConnection/"} {
 		if strings.HasPrefix(path, service) {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -304,5 +305,26 @@ func TestPanics(t *testing.T) {
 	out, err := command.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "the handler's words") || strings.Contains(string(out), "lives") {
 		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// A gateway asks for the protocol's own methods; a server that lacks them says so itself, and asks no handler of the program's.
+func TestTheProtocolsOwnMethodsAreReserved(t *testing.T) {
+	found := 0
+	text, err := os.ReadFile("../spec/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range regexp.MustCompile("`(/tollfree\\.\\w+/\\w+)`").FindAllStringSubmatch(string(text), -1) {
+		// Those of an upgrade go over HTTP/2.
+		if strings.HasPrefix(path[1], "/tollfree.Upgrade/") {
+			continue
+		}
+		if found++; !isReserved(path[1]) {
+			t.Errorf("%s is not reserved", path[1])
+		}
+	}
+	if found < 3 || isReserved("/tollfree.demo.v1.Greeter/Greet") {
+		t.Errorf("%d methods were found", found)
 	}
 }

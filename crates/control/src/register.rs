@@ -15,7 +15,7 @@ pub struct Register {
     pub value: serde_json::Value,
     /// What a number counts; `name` where the value is none.
     pub unit: String,
-    /// The engine that heeds it, where the other doesn't: `memory` for what only backend connections of this host do.
+    /// The engine that obeys it, where the other doesn't: `memory` for what only backend connections of this host do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// Where the value was said: a line of a file, a variable, a flag, `ctl`, another register, or `default`.

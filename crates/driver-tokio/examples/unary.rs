@@ -45,7 +45,7 @@ async fn serve(server: &Attachment) {
             message: Some(OutgoingMessage::new(body, false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.expect("the client reads");
+        poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await.expect("the client reads");
     }
 }
 

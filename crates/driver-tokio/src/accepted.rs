@@ -118,10 +118,10 @@ impl Accepted<'_> {
         SingleFrame::request(&self.accepted.headers, part.chunk.take()?.bytes.freeze())
     }
 
-    /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
+    /// Answers, as [`Stream::poll_send`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
     ///
     /// # Errors
-    /// [`SendError`]; those that say that the call has ended mean that nobody listens any more.
+    /// [`SendError`]. An error that says that the call has ended means that nobody listens any more.
     pub fn reply(&mut self, outgoing: &mut Outgoing) -> Result<bool, SendError> {
         let mut core = self.shared.enter()?;
         let (id, socket) = (self.accepted.id, &self.shared.socket);

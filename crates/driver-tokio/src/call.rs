@@ -34,7 +34,7 @@ pub struct Stream {
     speaks: AtomicBool,
     /// What is read may be answered before more is read.
     answers: AtomicBool,
-    emits: CooperativeBudget,
+    sends: CooperativeBudget,
 }
 
 /// Long parts of a message that go out for one taking of the lock.
@@ -51,7 +51,7 @@ impl Stream {
             gone: AtomicBool::new(false),
             speaks: AtomicBool::new(false),
             answers: AtomicBool::new(false),
-            emits: CooperativeBudget::default(),
+            sends: CooperativeBudget::default(),
         }
     }
 
@@ -79,11 +79,11 @@ impl Stream {
     ///
     /// # Errors
     /// [`SendError::Ended`] when the call has ended meanwhile.
-    pub fn poll_emit(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
-        self.emits.poll(cx, |cx| self.poll_emit_now(cx, outgoing))
+    pub fn poll_send(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
+        self.sends.poll(cx, |cx| self.poll_send_now(cx, outgoing))
     }
 
-    fn poll_emit_now(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
+    fn poll_send_now(&self, cx: &mut Context<'_>, outgoing: &mut Outgoing) -> Poll<Result<(), SendError>> {
         let key = WaitKey::Write(self.id);
         let polled = self.shared.poll_wait(cx, key, false, |core, socket| {
             core.turns.sends(self.id);
@@ -133,7 +133,7 @@ impl Stream {
         polled
     }
 
-    /// What has come already, as of [`poll_incoming`](Stream::poll_incoming): for one who asks again soon, and does not wait.
+    /// What has come already, as of [`poll_incoming`](Stream::poll_incoming): for a caller that asks again soon, and does not wait.
     ///
     /// # Errors
     /// The reason in a child of `fork`.

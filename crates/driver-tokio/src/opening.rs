@@ -39,7 +39,7 @@ pub enum Started {
 }
 
 impl Attachment {
-    /// Begins a call with as much of `outgoing` as fits (client); what is left over goes by [`Stream::poll_emit`]. Where that
+    /// Begins a call with as much of `outgoing` as fits (client); what is left over goes by [`Stream::poll_send`]. Where that
     /// is everything, and nobody else looks at the ring, looks for the answer too, for as long as a task looks within one
     /// `poll`.
     ///
@@ -112,7 +112,7 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Opens the call with as much of `outgoing` as fits; what is left over goes by [`Stream::poll_emit`].
+    /// Opens the call with as much of `outgoing` as fits; what is left over goes by [`Stream::poll_send`].
     ///
     /// # Errors
     /// [`SendError`]; nothing of the call was sent then, so it may be made elsewhere.

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::deadline;
 use crate::inside::Inside;
 use crate::load_balancing::{Asking, Dispatcher, Waiting};
-use crate::memory::{Charge, Kept};
+use crate::memory::{Charge, GroupHoldings};
 use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
@@ -213,8 +213,8 @@ impl BackendConnections {
         attached.metrics(&self.metrics.common);
         attached.count_conversions(&self.metrics.conversions(attached.group()));
         let dispatcher = self.dispatcher(attached.group());
-        let kept = Kept::new(attached.group(), &dispatcher.shares, &self.config, &self.metrics);
-        attached.count_holdings(Arc::new(kept));
+        let holdings = GroupHoldings::new(attached.group(), &dispatcher.shares, &self.config, &self.metrics);
+        attached.count_holdings(Arc::new(holdings));
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let backend_connection = Arc::new(BackendConnection::new(attached, dispatcher, id));
         self.change(|table| {
@@ -349,7 +349,7 @@ impl BackendConnections {
         groups.into_iter().map(spread).collect()
     }
 
-    /// The same, for those who ask what the gateway does.
+    /// The same, for the control socket.
     pub(crate) fn load_balancing(&self) -> BTreeMap<String, LoadBalancingState> {
         let of = |spread: Spread| {
             let Spread { group, policy, waiting, imbalance } = spread;

@@ -409,7 +409,7 @@ pub(crate) struct Limited {
 }
 
 /// What has come of such a body.
-pub(crate) enum Came {
+pub(crate) enum BodyProgress {
     Frame(Frame<Bytes>),
     /// The gateway ends it, and has counted why.
     Refused(Status),
@@ -445,14 +445,14 @@ impl Limited {
         self.charge = None;
     }
 
-    fn refuse(&mut self, refused: Refused) -> Poll<Came> {
+    fn refuse(&mut self, refused: Refused) -> Poll<BodyProgress> {
         self.metrics.refused(refused.why, self.passage.client(), "", refused.status.message());
         self.end();
-        Poll::Ready(Came::Refused(refused.status))
+        Poll::Ready(BodyProgress::Refused(refused.status))
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
-        let Some(inner) = &mut self.inner else { return Poll::Ready(Came::End) };
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyProgress> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(BodyProgress::End) };
         let limits = &self.config.limits;
         if let Some(charge) = &mut self.charge {
             // Less never fails.
@@ -469,7 +469,7 @@ impl Limited {
             Some(Ok(frame)) => {
                 let Some(data) = frame.data_ref() else {
                     self.end();
-                    return Poll::Ready(Came::Frame(frame));
+                    return Poll::Ready(BodyProgress::Frame(frame));
                 };
                 let first = self.lengths.count;
                 if !self.lengths.keep_to(data, limits.message_bytes) {
@@ -485,15 +485,15 @@ impl Limited {
                 {
                     return self.refuse(too_much(why));
                 }
-                Poll::Ready(Came::Frame(frame))
+                Poll::Ready(BodyProgress::Frame(frame))
             }
             Some(Err(status)) => {
                 self.end();
-                Poll::Ready(Came::Failed(status.into()))
+                Poll::Ready(BodyProgress::Failed(status.into()))
             }
             None => {
                 self.end();
-                Poll::Ready(Came::End)
+                Poll::Ready(BodyProgress::End)
             }
         }
     }
@@ -559,7 +559,7 @@ impl Answer {
         let came = ready!(this.body.poll(cx));
         this.record.call.sent(this.body.lengths.take_passed() as usize);
         match came {
-            Came::Frame(mut frame) => {
+            BodyProgress::Frame(mut frame) => {
                 if let Some(trailers) = frame.trailers_mut() {
                     tollfree::gateway::remove_ours(trailers);
                     let max = this.record.meter.header_list_max(this.body.config.limits.header_bytes);
@@ -577,13 +577,13 @@ impl Answer {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Came::Refused(status) => this.end(&status),
-            Came::Failed(inside) => {
+            BodyProgress::Refused(status) => this.end(&status),
+            BodyProgress::Failed(inside) => {
                 let group = this.place.as_ref().map_or("", Place::group);
                 let status = inside.told(group, &this.record.path);
                 this.end(&status)
             }
-            Came::End => {
+            BodyProgress::End => {
                 this.place = None;
                 Poll::Ready(None)
             }

@@ -1,6 +1,6 @@
 //! Who calls from outside, and how application code is told so.
 //!
-//! Headers that begin with `tollfree-` are the gateway's: those that come from outside are removed, in both directions.
+//! Headers that begin with `tollfree-` are the gateway's own: it removes them from what comes from outside, in both directions.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -211,7 +211,7 @@ pub struct Group {
     /// Where its processes may call, besides itself (`group:its-name`): `https://host:port`, `http://host:port` or
     /// `group:another`.
     pub via: Vec<String>,
-    /// Whether those that call it (`group:its-name`) are to meet its process directly while it has one backend connection: without the
+    /// Whether its callers (`group:its-name`) meet its process directly while it has one backend connection: without the
     /// gateway's figures, spans and word of who calls, but for process and user.
     pub direct_connections: bool,
     /// A descriptor set with the services whose handlers take objects, and all its imports. Without it, and for services that are not in

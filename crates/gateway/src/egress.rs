@@ -21,7 +21,7 @@ use crate::arrival;
 use crate::backend_connection::BackendConnection;
 use crate::backend_connections::{BackendConnections, Place, Wanted};
 use crate::backends::Tenants;
-use crate::bodies::{Asked, Came, Limited, Passage};
+use crate::bodies::{Asked, BodyProgress, Limited, Passage};
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::deadline;
@@ -449,15 +449,15 @@ impl http_body::Body for Answered {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
         Poll::Ready(match ready!(self.body.poll(cx)) {
-            Came::Frame(mut frame) => {
+            BodyProgress::Frame(mut frame) => {
                 if let Some(trailers) = frame.trailers_mut() {
                     remove_ours(trailers);
                 }
                 Some(Ok(frame))
             }
-            Came::Refused(status) => Some(Err(status)),
-            Came::Failed(inside) => Some(Err(inside.told(&self.to, &self.path))),
-            Came::End => None,
+            BodyProgress::Refused(status) => Some(Err(status)),
+            BodyProgress::Failed(inside) => Some(Err(inside.told(&self.to, &self.path))),
+            BodyProgress::End => None,
         })
     }
 

@@ -201,7 +201,7 @@ impl Bound {
         }
     }
 
-    /// Lets clients in until the gateway stops; then waits for those who are in.
+    /// Lets clients in until the gateway stops; then waits for the connections that are open.
     pub(crate) async fn serve(
         self,
         frontend: Arc<Frontend>,

@@ -64,21 +64,26 @@ fn add_within(count: &AtomicU64, more: u64, limit: u64) -> bool {
 }
 
 /// What is kept for the backend connections of a group.
-pub(crate) struct Kept {
+pub(crate) struct GroupHoldings {
     group: String,
     shares: Arc<Shares>,
     config: Current,
     metrics: Arc<Metrics>,
 }
 
-impl Kept {
-    pub(crate) fn new(group: &str, shares: &Arc<Shares>, config: &Current, metrics: &Arc<Metrics>) -> Kept {
+impl GroupHoldings {
+    pub(crate) fn new(
+        group: &str,
+        shares: &Arc<Shares>,
+        config: &Current,
+        metrics: &Arc<Metrics>,
+    ) -> GroupHoldings {
         let (shares, config, metrics) = (shares.clone(), config.clone(), metrics.clone());
-        Kept { group: group.to_owned(), shares, config, metrics }
+        GroupHoldings { group: group.to_owned(), shares, config, metrics }
     }
 }
 
-impl Holdings for Kept {
+impl Holdings for GroupHoldings {
     fn add(&self, bytes: usize) -> Result<(), String> {
         let (memory, more) = (&self.shares.memory, bytes as u64);
         let limit = self.config.load().limits.memory_bytes;
@@ -159,7 +164,7 @@ mod tests {
         let config =
             Config::from_toml("limits.message_bytes = 100000\nlimits.memory_bytes = 400000\n").unwrap();
         let config: Current = Arc::new(ArcSwap::from_pointee(config));
-        let kept = Kept::new("shop", &shares, &config, &Arc::new(Metrics::new()));
+        let kept = GroupHoldings::new("shop", &shares, &config, &Arc::new(Metrics::new()));
         // Two clients, since none has a share of all.
         let mut charges = [(); 2].map(|()| Charge::none(&Claimant::default().stake(&shares, None)));
         kept.add(100_000).unwrap();

@@ -46,7 +46,7 @@ pub struct Config {
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
-    /// A server: it is a gateway, and lets in those that attach or call by way of it, and no others.
+    /// A server that is a gateway: it accepts peers that attach or call through it, and no others.
     pub is_gateway: bool,
     /// A client: the target that it calls by way of the gateway that it connects to.
     pub via: Option<Arc<str>>,

@@ -65,7 +65,7 @@ impl EventFile {
     fn wanted() -> Option<Arc<EventFile>> {
         let directory = PathBuf::from(std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?);
         if tollfree_os::has_more_rights() {
-            tracing::warn!("{VARIABLE} is not heeded: this program has more rights than its starter");
+            tracing::warn!("{VARIABLE} is ignored: this program has more rights than its starter");
             return None;
         }
         let program = std::env::current_exe().ok();

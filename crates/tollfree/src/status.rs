@@ -34,7 +34,7 @@ pub(crate) fn of_room(status: Status) -> Status {
 }
 
 /// A call that could not be sent.
-pub(crate) fn emit(error: SendError, peer: &str) -> Status {
+pub(crate) fn unsent(error: SendError, peer: &str) -> Status {
     let trouble = Trouble::from(&error);
     let status = match error {
         SendError::Closed(reason) => return closed(&reason, peer),
@@ -371,8 +371,8 @@ mod tests {
         for (status, number) in [
             (closed(&Closed::HungUp, "p"), Some(errors::SESSION_HUNG_UP)),
             (closed(&Closed::ByPeer("it ends".into()), "p"), Some(errors::SESSION_CLOSED_BY_PEER)),
-            (emit(SendError::MessageLen { len: 1 }, "p"), Some(errors::CALL_MESSAGE_LEN)),
-            (emit(SendError::Closed(Closed::Here("x")), "p"), Some(errors::SESSION_CLOSED_HERE)),
+            (unsent(SendError::MessageLen { len: 1 }, "p"), Some(errors::CALL_MESSAGE_LEN)),
+            (unsent(SendError::Closed(Closed::Here("x")), "p"), Some(errors::SESSION_CLOSED_HERE)),
             (unconnected(ConnectErrorKind::Stale), Some(errors::CONNECT_NOBODY_LISTENS)),
             (unconnected(ConnectErrorKind::Io(io::Error::other("x"))), Some(errors::CONNECT_FAILED)),
             (deadline(), None),
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_resource_exhausted() {
-        let status = emit(SendError::MetadataLen { len: 2, max: 1 }, "p");
+        let status = unsent(SendError::MetadataLen { len: 2, max: 1 }, "p");
         assert_eq!(status.code(), Code::ResourceExhausted);
     }
 }

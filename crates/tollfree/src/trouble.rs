@@ -179,8 +179,8 @@ mod tests {
             Status::unknown(PEER),
         ];
         all.extend(ends().iter().map(|closed| status::closed(closed, PEER)));
-        all.extend(ends().into_iter().map(|closed| status::emit(closed.into(), PEER)));
-        all.extend(sends.into_iter().map(|error| status::emit(error, PEER)));
+        all.extend(ends().into_iter().map(|closed| status::unsent(closed.into(), PEER)));
+        all.extend(sends.into_iter().map(|error| status::unsent(error, PEER)));
         all.extend(refs.iter().map(status::refs));
         all.extend(
             kinds.into_iter().map(|kind| {
@@ -210,7 +210,7 @@ mod tests {
         let told = |status: Status| for_outside(&status).message().to_owned();
         assert!(told(status::closed(&Closed::HungUp, PEER)).contains("has ended"));
         let long = SendError::MetadataLen { len: 15_400, max: 15_360 };
-        assert!(told(status::emit(long, PEER)).contains("15360 are allowed"));
+        assert!(told(status::unsent(long, PEER)).contains("15360 are allowed"));
         let words = "the message breaks off";
         assert_eq!(told(status::of_content(Code::Internal, words)), words);
         // As tonic gives it to a body's reader, and as a retry policy does.

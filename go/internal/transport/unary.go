@@ -30,7 +30,7 @@ func (c *client) Unary(ctx context.Context, start *call.Start, request *call.Mes
 	var wrong *fault
 	l.await(ctx, &cc.receiving, func() bool {
 		if !reply.Came && wrong == nil {
-			wrong = cc.takeReply(reply)
+			wrong = l.takeOne(&cc.Stream, &cc.assembler, cc.messageLenMax, reply)
 		}
 		reply.TooMany = reply.Came && (cc.HasChunk() || cc.assembler.holds())
 		return wrong != nil || reply.TooMany || cc.End().Kind != session.NotEnded
@@ -66,16 +66,16 @@ func (c *client) Unary(ctx context.Context, start *call.Start, request *call.Mes
 	return outcome, nil
 }
 
-// takeReply takes the message that has come, if it is complete. The caller holds the lock.
-func (c *clientCall) takeReply(reply *call.Reply) *fault {
-	if short, ok := c.link.session.TakeShort(&c.Stream); ok {
-		if uint64(len(short)) > uint64(c.messageLenMax) {
-			return tooLong(uint32(len(short)), c.messageLenMax)
+// takeOne takes the one message of a unary call that has come, if it is complete. The caller holds the lock.
+func (l *link) takeOne(stream *session.Stream, a *assembler, lenMax uint32, reply *call.Reply) *fault {
+	if short, ok := l.session.TakeShort(stream); ok {
+		if uint64(len(short)) > uint64(lenMax) {
+			return tooLong(uint32(len(short)), lenMax)
 		}
 		reply.KeepShort(short)
 		return nil
 	}
-	message, got, wrong := c.assembler.next(c.link.session, &c.Stream, c.messageLenMax)
+	message, got, wrong := a.next(l.session, stream, lenMax)
 	if got {
 		reply.Keep(message)
 	}
@@ -117,7 +117,7 @@ func (c *serverCall) RecvUnary(reply *call.Reply, lent *call.Context, parent con
 	var wrong *fault
 	ready := func() bool {
 		if !reply.Came && wrong == nil {
-			wrong = c.takeRequest(reply)
+			wrong = l.takeOne(&c.Stream, &c.assembler, l.config.MessageLenMax, reply)
 		}
 		reply.TooMany = reply.Came && (c.HasChunk() || c.assembler.holds())
 		return wrong != nil || reply.TooMany || c.HalfClosed() || c.over()
@@ -143,23 +143,6 @@ func (c *serverCall) RecvUnary(reply *call.Reply, lent *call.Context, parent con
 	c.assembler.drop(l.session)
 	l.unlock()
 	return lends, err
-}
-
-// takeRequest takes the message that has come, if it is complete. The caller holds the lock.
-func (c *serverCall) takeRequest(reply *call.Reply) *fault {
-	lenMax := c.link.config.MessageLenMax
-	if short, ok := c.link.session.TakeShort(&c.Stream); ok {
-		if uint64(len(short)) > uint64(lenMax) {
-			return tooLong(uint32(len(short)), lenMax)
-		}
-		reply.KeepShort(short)
-		return nil
-	}
-	message, got, wrong := c.assembler.next(c.link.session, &c.Stream, lenMax)
-	if got {
-		reply.Keep(message)
-	}
-	return wrong
 }
 
 // FinishUnary ends the call, and lets go of it.

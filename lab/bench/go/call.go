@@ -25,14 +25,18 @@ type measured struct {
 // isGRPC says of a side that it is grpc-go's own: over a Unix socket, or TCP.
 func isGRPC(side string) bool { return side == "grpc-go" || side == "grpc-go-tcp" }
 
-func connect(o *order) (grpc.ClientConnInterface, io.Closer, error) {
+// connect connects to the process that the order names by its address and its number.
+func connect(o *order) (conn grpc.ClientConnInterface, closer io.Closer, pid int, err error) {
+	if o.address, pid, err = ofProcess(o.address); err != nil {
+		return nil, nil, 0, err
+	}
 	if isGRPC(o.side) {
 		conn, err := grpc.NewClient(o.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit(o.size))))
-		return conn, conn, err
+		return conn, conn, pid, err
 	}
-	conn, err := tollfree.NewClient(o.address, tollfree.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit(o.size))))
-	return conn, conn, err
+	own, err := tollfree.NewClient(o.address, tollfree.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit(o.size))))
+	return own, own, pid, err
 }
 
 // An exchange makes a call with a body, and gives the one that came back.
@@ -56,12 +60,7 @@ func exchanger(o *order, conn grpc.ClientConnInterface) exchange {
 
 // call keeps calls in flight, each of which begins when the one before has ended, and measures them.
 func call(o *order) (*measured, error) {
-	address, _, err := ofProcess(o.address)
-	if err != nil {
-		return nil, err
-	}
-	o.address = address
-	conn, closer, err := connect(o)
+	conn, closer, _, err := connect(o)
 	if err != nil {
 		return nil, err
 	}

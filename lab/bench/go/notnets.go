@@ -18,7 +18,7 @@ import (
 )
 
 // The sides of NotNets' table 1, and what the paper has in their place. Its figures (mean, 99 %, 99.9 %, in us): HTTP/2 209, 507, 1430; its
-// bypass 26.2, 138, 335; its bypass without serialization 9.67, 44.1, 231.
+// own path 26.2, 138, 335; its own path without serialization 9.67, 44.1, 231.
 var notnetsSides = []struct{ side, name string }{
 	{"grpc-go-tcp", "grpc-go over TCP"},
 	{"go", "Tollfree, the same stubs"},

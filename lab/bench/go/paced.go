@@ -21,12 +21,7 @@ type paced struct {
 
 // pace makes a call whenever one is due, one at a time. One that is due while the one before goes on is missed.
 func pace(o *order) (*paced, error) {
-	address, pid, err := ofProcess(o.address)
-	if err != nil {
-		return nil, err
-	}
-	o.address = address
-	conn, closer, err := connect(o)
+	conn, closer, pid, err := connect(o)
 	if err != nil {
 		return nil, err
 	}

@@ -37,12 +37,7 @@ type streamer struct {
 
 // stream has streams carry messages at a time, and measures them.
 func stream(o *order) (*streamed, error) {
-	address, pid, err := ofProcess(o.address)
-	if err != nil {
-		return nil, err
-	}
-	o.address = address
-	conn, closer, err := connect(o)
+	conn, closer, pid, err := connect(o)
 	if err != nil {
 		return nil, err
 	}

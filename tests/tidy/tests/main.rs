@@ -18,8 +18,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Endings and names of files that people wrote.
-const WRITTEN: [&str; 12] =
-    ["rs", "toml", "md", "json", "proto", "lock", "yml", "sh", "Makefile", "LICENSE", "run", ".gitignore"];
+const WRITTEN: [&str; 14] = [
+    "rs",
+    "go",
+    "py",
+    "toml",
+    "md",
+    "json",
+    "proto",
+    "lock",
+    "yml",
+    "sh",
+    "Makefile",
+    "LICENSE",
+    "run",
+    ".gitignore",
+];
 
 /// Where parts lie: products, commands, what only tests use, and the laboratory, which is a workspace of its own.
 const GROUPS: [&str; 4] = ["crates", "cmd", "tests", LAB];
@@ -59,6 +73,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Scripts have no ending, and say on their first line what runs them.
+fn is_written(name: &str, path: &Path) -> bool {
+    let ends = WRITTEN.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")));
+    ends || !name.contains('.') && fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"#!"))
+}
+
 /// All files that people wrote, whether committed yet or not; sorted.
 fn files() -> Vec<File> {
     let root = root();
@@ -73,9 +93,7 @@ fn files() -> Vec<File> {
                 if !matches!(name.as_str(), "target" | "bench-out" | ".git" | "artifacts") {
                     directories.push(path);
                 }
-            } else if kind.is_file()
-                && WRITTEN.iter().any(|end| name == *end || name.ends_with(&format!(".{end}")))
-            {
+            } else if kind.is_file() && is_written(&name, &path) {
                 let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
                 let path = path.strip_prefix(&root).expect("found below").to_string_lossy().into_owned();
                 found.push(File { path, text });

@@ -14,8 +14,9 @@ const MARK: &str = "//! Hot module:";
 const LINE_COUNT_MAX: usize = 800;
 const LINE_COUNT_LONG: usize = 400;
 /// Hosts that documents, tests and the lock file may name.
-const HOSTS: [&str; 10] = [
+const HOSTS: [&str; 11] = [
     "github.com",
+    "pkg.go.dev",
     "keepachangelog.com",
     "semver.org",
     "www.apache.org",

@@ -41,7 +41,7 @@ async fn a_loop_serves_a_client_of_the_tokio_driver() {
         let mut opener = client.open();
         let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut request)).await.unwrap();
         if !request.is_empty() {
-            poll_fn(|cx| stream.poll_emit(cx, &mut request)).await.unwrap();
+            poll_fn(|cx| stream.poll_send(cx, &mut request)).await.unwrap();
         }
         let mut answer = Vec::new();
         loop {
@@ -105,7 +105,7 @@ async fn a_loop_calls_a_server_of_the_tokio_driver() {
             message: Some(OutgoingMessage::new(Bytes::copy_from_slice(&request[5..]), false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut answer)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_send(cx, &mut answer)).await.unwrap();
     }
     tokio::time::timeout(Duration::from_secs(60), client).await.unwrap().unwrap();
 }

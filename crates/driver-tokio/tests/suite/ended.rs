@@ -101,7 +101,7 @@ fn sends(stream: &Arc<Stream>, len: usize, count: usize) -> JoinHandle<Result<()
     tokio::spawn(async move {
         for _ in 0..count {
             let mut outgoing = message(len);
-            poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await?;
+            poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await?;
         }
         Ok(())
     })
@@ -220,7 +220,7 @@ fn a_reader_of_a_request_that_was_answered_before_its_end_is_told() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let ending = Some(Ending::Trailers { code: 5, block: Bytes::new() });
             let mut last = Outgoing { ending, ..Outgoing::default() };
-            poll_fn(|cx| stream.poll_emit(cx, &mut last)).await.unwrap();
+            poll_fn(|cx| stream.poll_send(cx, &mut last)).await.unwrap();
             let end = soon("the reader", reads).await.unwrap().end;
             assert!(matches!(end, Some(End::Cancelled { .. })), "{end:?}");
             assert_eq!(server.live_count(), 0);

@@ -145,7 +145,7 @@ fn every_lie_of_an_attacher_is_refused_in_words() {
     });
 }
 
-/// What a server says to those that take it for a gateway, and a gateway to those that take it for a server.
+/// What a server answers to a peer that takes it for a gateway, and a gateway to a peer that takes it for a server.
 #[test]
 fn who_takes_one_for_the_other_is_told() {
     alone_for(120, async {

@@ -44,7 +44,7 @@ impl<'a> Sender<'a> {
         let waker = Waker::from(self.woken.clone());
         for _ in 0..2 {
             self.woken.0.store(0, Ordering::Relaxed);
-            match self.stream.poll_emit(&mut Context::from_waker(&waker), &mut self.outgoing) {
+            match self.stream.poll_send(&mut Context::from_waker(&waker), &mut self.outgoing) {
                 Poll::Ready(sent) => {
                     sent.unwrap();
                     return true;
@@ -107,7 +107,7 @@ impl Streams {
         }
         for (ours, theirs) in ours.iter().zip(&theirs) {
             let mut head = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
-            poll_fn(|cx| theirs.poll_emit(cx, &mut head)).await.unwrap();
+            poll_fn(|cx| theirs.poll_send(cx, &mut head)).await.unwrap();
             drop(poll_fn(|cx| ours.poll_incoming(cx)).await.unwrap());
         }
         let (senders, readers) = match sends {
@@ -313,7 +313,7 @@ fn of_many_streams_that_wait_few_try_in_vain() {
                         let mut outgoing = message(1000);
                         poll_fn(|cx| {
                             tries.fetch_add(1, Ordering::Relaxed);
-                            stream.poll_emit(cx, &mut outgoing)
+                            stream.poll_send(cx, &mut outgoing)
                         })
                         .await
                         .unwrap();

@@ -226,7 +226,7 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         assert!(accepted.reply(&mut parts).unwrap());
         let call = accepted.into_call(true);
         let mut rest = Outgoing { ending: answer(b"").ending, ..Outgoing::default() };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_send(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "in parts");
         // Later, by whoever has the call then; the message is where it is for every other call.
         let stream = stream_of(ask(&client, &message).await);
@@ -243,13 +243,13 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         let stream = stream_of(ask(&client, &message).await);
         let call = accept(&server).await.into_call(true);
         let mut first = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut first)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_send(cx, &mut first)).await.unwrap();
         let Ok(Incoming::Part(part)) = poll_fn(|cx| stream.poll_incoming(cx)).await else {
             panic!("no more than headers have come");
         };
         assert!(part.headers.is_some() && part.end.is_none());
         let mut rest = Outgoing { headers: None, ..answer(b"the rest") };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_send(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "the rest");
         // And all of it in an order of its own: the second call comes while the first is not answered.
         let (one, two) = (stream_of(ask(&client, &message).await), stream_of(ask(&client, &message).await));

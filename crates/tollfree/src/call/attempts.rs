@@ -37,7 +37,7 @@ impl Failed {
     #[cold]
     pub(crate) fn to_send(error: SendError, peer: &str) -> Failed {
         let unseen = matches!(error, SendError::Closed(_) | SendError::Draining);
-        Failed { status: status::emit(error, peer), unseen }
+        Failed { status: status::unsent(error, peer), unseen }
     }
 }
 

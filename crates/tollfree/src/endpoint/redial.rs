@@ -116,7 +116,7 @@ struct State {
 
 /// How many attempts had begun at a time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun(u64);
+pub(crate) struct AttemptCount(u64);
 
 /// The right to make an attempt, or to wait for one whose call has ended.
 pub(crate) struct Turn<'a> {
@@ -156,8 +156,8 @@ impl Redial {
     }
 
     /// How many attempts have begun so far.
-    pub(crate) fn begun(&self) -> Begun {
-        Begun(self.state.lock().begun)
+    pub(crate) fn begun(&self) -> AttemptCount {
+        AttemptCount(self.state.lock().begun)
     }
 
     /// Why the latest attempt failed, unless there has been a connection since.
@@ -174,7 +174,7 @@ impl Redial {
     ///
     /// # Errors
     /// Why an attempt failed that began after the call came. Why the latest failed, where the next is far.
-    pub(crate) async fn due(&self, _: &Turn<'_>, came: Begun) -> Result<(), Status> {
+    pub(crate) async fn due(&self, _: &Turn<'_>, came: AttemptCount) -> Result<(), Status> {
         let until = {
             let state = self.state.lock();
             if let Some(last) = state.last.as_ref().filter(|_| state.begun > came.0) {

@@ -209,17 +209,17 @@ pub(crate) async fn move_over(
     });
     let (path, extensions) = (call.path().to_owned(), call.extensions().clone());
     let terms = Terms::until(&channel, &path, call.deadline_ns(), &extensions).counted(made);
-    make(&channel, &terms, &mut Placed { call, failed }, first).await
+    make(&channel, &terms, &mut SingleUseRequest { call, failed }, first).await
 }
 
 /// A request that is sent once, by the first session that takes it.
-struct Placed {
+struct SingleUseRequest {
     call: ResponseFuture,
     /// What its first attempt has come to.
     failed: Option<Failed>,
 }
 
-impl Call for Placed {
+impl Call for SingleUseRequest {
     type Reply = Response<ResponseBody>;
 
     async fn attempt(&mut self, picked: &Picked, _: u32) -> Result<Response<ResponseBody>, Failed> {

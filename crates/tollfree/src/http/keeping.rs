@@ -16,7 +16,7 @@ use crate::message::framing::Deframer;
 use crate::message::out_of_band::{Large, OutOfBand};
 
 /// Where the request of a call is that may have to go to another session.
-pub(crate) enum Kept {
+pub(crate) enum KeptRequest {
     /// Here: its body had ended before anything of it was sent.
     Whole(Outgoing, Option<Arc<dyn Large>>),
     /// The sender at hand has it.

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::call::turn::Turn;
-use crate::http::keeping::Kept;
+use crate::http::keeping::KeptRequest;
 use crate::http::request_source::RequestSource;
 use crate::http::response_body::ClientCall;
 use crate::message::aside::{Aside, Worked};
@@ -160,7 +160,7 @@ impl RequestSender {
     }
 
     /// Keeps a request of which nothing has been sent, and what its body gives from here on, as far as that is short.
-    pub(crate) fn keep(&mut self) -> Kept {
+    pub(crate) fn keep(&mut self) -> KeptRequest {
         self.source.keep((&self.outgoing, &self.past), self.out_of_band.as_ref())
     }
 
@@ -404,14 +404,14 @@ impl RequestSender {
     /// Sends what is at hand, and takes the next message of the body.
     fn poll_send_next(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
         if !self.outgoing.is_empty() && !self.is_decoding() {
-            match ready!(call.stream.poll_emit(cx, &mut self.outgoing)) {
+            match ready!(call.stream.poll_send(cx, &mut self.outgoing)) {
                 Ok(()) => self.past = None,
                 // The reader learns how the call ended.
                 Err(SendError::Ended | SendError::Closed(_)) => {
                     self.is_over = true;
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
+                Err(error) => return Poll::Ready(Err(status::unsent(error, &call.peer))),
             }
         }
         if self.source.has_ended() && !self.is_decoding() {
@@ -432,14 +432,14 @@ impl RequestSender {
         cx: &mut Context<'_>,
         call: &ClientCall,
     ) -> Poll<Result<(), Status>> {
-        match ready!(call.stream.poll_emit(cx, &mut self.outgoing)) {
+        match ready!(call.stream.poll_send(cx, &mut self.outgoing)) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(SendError::Ended | SendError::Closed(_)) => {
                 self.source.end();
                 self.outgoing = Outgoing::default();
                 Poll::Ready(Ok(()))
             }
-            Err(error) => Poll::Ready(Err(status::emit(error, &call.peer))),
+            Err(error) => Poll::Ready(Err(status::unsent(error, &call.peer))),
         }
     }
 }

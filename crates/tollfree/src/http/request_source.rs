@@ -11,7 +11,7 @@ use tollfree_driver_tokio::{Outgoing, OutgoingMessage};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::http::keeping::{Keeping, Kept};
+use crate::http::keeping::{Keeping, KeptRequest};
 use crate::http::request_sender::RequestSender;
 use crate::message::aside::Worked;
 use crate::message::batching::next_batch;
@@ -61,18 +61,18 @@ impl RequestSource {
         &mut self,
         first: (&Outgoing, &Option<Arc<dyn Large>>),
         out_of_band: Option<&OutOfBand>,
-    ) -> Kept {
+    ) -> KeptRequest {
         let first = || (first.0.clone(), first.1.clone());
         if self.has_ended {
             self.keeping = None;
             let (outgoing, past) = first();
-            return Kept::Whole(outgoing, past);
+            return KeptRequest::Whole(outgoing, past);
         }
         if self.keeping.is_none() {
             let rest = (self.deframer.clone(), self.failed.clone(), self.count);
             self.keeping = Some(Box::new(Keeping::new(first(), rest, out_of_band.cloned())));
         }
-        Kept::Sending
+        KeptRequest::Sending
     }
 
     /// The same from its beginning, with what was kept before it. `None`: it is not kept.

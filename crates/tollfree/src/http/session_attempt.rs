@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
-use crate::http::keeping::Kept;
+use crate::http::keeping::KeptRequest;
 use crate::http::request_sender::RequestSender;
 use crate::http::response_body::{ClientCall, HELP_COUNT, ResponseBody, trailers};
 use crate::message::out_of_band::{OfClient, OutOfBand};
@@ -89,7 +89,7 @@ pub(crate) struct ResponseFuture {
     /// Whether the request is kept while it may come back.
     keeps: bool,
     /// The request, kept until the server is known to have looked at it.
-    kept: Option<Kept>,
+    kept: Option<KeptRequest>,
 }
 
 impl std::fmt::Debug for ResponseFuture {
@@ -320,9 +320,11 @@ impl ResponseFuture {
         if let Some(mut sender) = self.sender.take() {
             let is_sent = sender.is_sent();
             match &self.kept {
-                Some(Kept::Sending) if is_sent => self.kept = Some(Kept::Sent(Box::new(sender))),
-                Some(Kept::Sending) => {
-                    self.kept = sender.wanted_back().map(Kept::Away);
+                Some(KeptRequest::Sending) if is_sent => {
+                    self.kept = Some(KeptRequest::Sent(Box::new(sender)))
+                }
+                Some(KeptRequest::Sending) => {
+                    self.kept = sender.wanted_back().map(KeptRequest::Away);
                     call.send(sender);
                 }
                 _ if is_sent => {}
@@ -448,10 +450,10 @@ impl ResponseFuture {
                 let (attachment, sender) = (call.attachment.clone(), self.sender.take());
                 self.sender = match self.kept.take().filter(|_| unseen) {
                     None => None,
-                    Some(Kept::Whole(outgoing, past)) => Some(RequestSender::whole(outgoing, past)),
-                    Some(Kept::Sending) => sender.and_then(RequestSender::again),
-                    Some(Kept::Sent(sender)) => sender.again(),
-                    Some(Kept::Away(back)) => {
+                    Some(KeptRequest::Whole(outgoing, past)) => Some(RequestSender::whole(outgoing, past)),
+                    Some(KeptRequest::Sending) => sender.and_then(RequestSender::again),
+                    Some(KeptRequest::Sent(sender)) => sender.again(),
+                    Some(KeptRequest::Away(back)) => {
                         self.state = State::Return(Box::new(Return { back, attachment, status }));
                         return Poll::Ready(Ok(None));
                     }

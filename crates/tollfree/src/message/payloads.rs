@@ -353,7 +353,7 @@ impl Sharing {
                 self.payloads.sent_by_ref(&composed);
                 return Ok(Some(OutgoingMessage::object_segmented(
                     composed.bytes,
-                    Keep::new(Kept(composed.refs)),
+                    Keep::new(KeptRefs(composed.refs)),
                 )));
             }
             self.payloads.sent_inline(len, len);
@@ -517,14 +517,14 @@ impl Sharing {
             return Ok(OutgoingMessage::new(composed.bytes, compressed));
         }
         self.payloads.sent_by_ref(&composed);
-        Ok(OutgoingMessage::segmented(composed.bytes, compressed, Keep::new(Kept(composed.refs))))
+        Ok(OutgoingMessage::segmented(composed.bytes, compressed, Keep::new(KeptRefs(composed.refs))))
     }
 }
 
 /// The refs of a message that was sent.
-struct Kept<Refs>(Refs);
+struct KeptRefs<Refs>(Refs);
 
-impl<Refs: AsRef<[Ref]> + Send + Sync> Parts for Kept<Refs> {
+impl<Refs: AsRef<[Ref]> + Send + Sync> Parts for KeptRefs<Refs> {
     fn part(&self, idx: usize) -> Option<&[u8]> {
         self.0.as_ref().get(idx).map(|part| &**part)
     }

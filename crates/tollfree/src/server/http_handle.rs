@@ -201,7 +201,7 @@ impl HttpHandle {
             }
             // The first message waits for what the handler says next, which may be the end; the others are answers to somebody who waits.
             if response_writer.outgoing.message.is_some() && (self.has_spoken || self.deframer.has_whole()) {
-                if ready!(response_writer.poll_emit(cx)) {
+                if ready!(response_writer.poll_send(cx)) {
                     return Poll::Ready(Step::Over);
                 }
                 self.has_spoken = true;
@@ -221,7 +221,7 @@ impl HttpHandle {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if is_said => return Poll::Pending,
                 Poll::Pending => {
-                    if ready!(response_writer.poll_emit(cx)) {
+                    if ready!(response_writer.poll_send(cx)) {
                         return Poll::Ready(Step::Over);
                     }
                     self.has_spoken = true;

@@ -107,18 +107,18 @@ impl<S: Borrow<Stream>> ResponseWriter<S> {
     }
 
     /// Sends what is at hand; `true` when nobody listens any more.
-    pub(crate) fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let said = self.record.as_ref().map(|_| Said::of(&self.outgoing));
-        let emitted = self.stream.borrow().poll_emit(cx, &mut self.outgoing);
+        let sent = self.stream.borrow().poll_send(cx, &mut self.outgoing);
         if let (Some(record), Some(said)) = (&self.record, said) {
             said.count(record, &self.outgoing);
         }
-        match ready!(emitted) {
+        match ready!(sent) {
             Ok(()) => Poll::Ready(false),
             Err(SendError::Ended | SendError::Closed(_)) => Poll::Ready(true),
             Err(SendError::MetadataLen { max, .. }) if self.shorten(max) => Poll::Ready(false),
             Err(error) => {
-                self.abort_with(status::emit(error, "the client"));
+                self.abort_with(status::unsent(error, "the client"));
                 Poll::Ready(false)
             }
         }

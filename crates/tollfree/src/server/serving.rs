@@ -127,12 +127,12 @@ impl<H: Handle> Future for Serving<H> {
         loop {
             let Serving { handle, call: Some(call) } = &mut *this else { return Poll::Ready(()) };
             if call.is_ending {
-                let Poll::Ready(is_over) = call.response_writer.poll_emit(cx) else {
+                let Poll::Ready(is_over) = call.response_writer.poll_send(cx) else {
                     // The server's own limit is the handler's. A client that is slow has until its deadline.
                     call.deadline.move_to(call.client_ns);
                     ready!(call.deadline.poll(cx));
                     // Its turn may have been over, and nothing else in the way.
-                    if call.response_writer.poll_emit(cx).is_pending() || !call.response_writer.is_said() {
+                    if call.response_writer.poll_send(cx).is_pending() || !call.response_writer.is_said() {
                         call.response_writer.give_up(Code::DeadlineExceeded);
                     }
                     return Poll::Ready(());

@@ -47,7 +47,7 @@ use crate::server::inline_policy::InlinePolicy;
 use crate::server::load::{Admission, Counted, Tally};
 use crate::server::request_body::RequestBody;
 use crate::server::serving::Serving;
-use crate::server::typed::method::{Begun, DirectMethod};
+use crate::server::typed::method::{DirectMethod, TypedCall};
 use crate::server::typed::run::{Found, Passing};
 use crate::status;
 
@@ -490,7 +490,7 @@ impl SessionTask {
         }
         if polled.is_pending() {
             self.spawn(method, serving, counted);
-        } else if let Begun::Direct(serving) = serving
+        } else if let TypedCall::Direct(serving) = serving
             && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
         {
             direct.ended(serving);
@@ -510,10 +510,10 @@ impl SessionTask {
     }
 
     /// Serves the rest of a call in a task of its own.
-    fn spawn(&mut self, method: Option<MethodIdx>, serving: Begun, counted: Option<Counted>) {
+    fn spawn(&mut self, method: Option<MethodIdx>, serving: TypedCall, counted: Option<Counted>) {
         let serving = match serving {
-            Begun::Http(serving) => return self.tasks.spawn(serving, counted),
-            Begun::Direct(serving) => serving,
+            TypedCall::Http(serving) => return self.tasks.spawn(serving, counted),
+            TypedCall::Direct(serving) => serving,
         };
         if let Some(direct) = self.known(method).and_then(|known| known.direct.as_ref()) {
             let rest = direct.rest(serving);
@@ -535,7 +535,12 @@ impl SessionTask {
     }
 
     /// Begins a call; `incoming` came with it.
-    fn begin(&mut self, call: Call, incoming: Option<Incoming>, record: Option<ServedCall>) -> (Begun, bool) {
+    fn begin(
+        &mut self,
+        call: Call,
+        incoming: Option<Incoming>,
+        record: Option<ServedCall>,
+    ) -> (TypedCall, bool) {
         let mut deadlines = self.deadlines(call.deadline_ns);
         let is_direct_connection = self.callers.as_ref().is_some_and(Callers::is_neighbor);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
@@ -578,7 +583,7 @@ impl SessionTask {
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
             let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
-            return (Begun::Http(refused), true);
+            return (TypedCall::Http(refused), true);
         };
         if known.is_control {
             deadlines = Deadlines::of_client(call.deadline_ns);
@@ -587,7 +592,7 @@ impl SessionTask {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
             let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
-            return (Begun::Http(refused), true);
+            return (TypedCall::Http(refused), true);
         };
         if let Some(record) = &record {
             record.is_served();
@@ -596,7 +601,7 @@ impl SessionTask {
             Ok(left) => left,
             Err(late) => {
                 let refused = Serving::refused(Held::Own(call.stream), late, deadlines, record);
-                return (Begun::Http(refused), true);
+                return (TypedCall::Http(refused), true);
             }
         };
         let inline = known.pace.is_inline();
@@ -622,7 +627,7 @@ impl SessionTask {
                 }
                 direct.begin(&mut place, call, incoming, headers, extensions, deadlines, record);
             }
-            return (Begun::Direct(place), inline);
+            return (TypedCall::Direct(place), inline);
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
         let mut request = request(&call, known.uri.clone(), left, headers, extensions, callers);
@@ -674,7 +679,7 @@ impl SessionTask {
             }
             Err(_) => Serving::refused(stream, Status::internal("the handler panicked"), deadlines, record),
         };
-        (Begun::Http(serving), inline)
+        (TypedCall::Http(serving), inline)
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Reply {
 }
 
 /// The first steps of a call, which most calls don't go beyond: its request goes out, and all of the answer comes.
-pub(crate) struct Quick {
+pub(crate) struct UnaryAttempt {
     attachment: Arc<Attachment>,
     /// What is not sent of the request.
     outgoing: Outgoing,
@@ -71,18 +71,18 @@ pub(crate) enum Step {
     /// All has come, with status OK.
     Answered(SingleFrame),
     /// The call goes on.
-    On(Box<Begun>),
+    On(Box<AttemptState>),
 }
 
 impl Step {
     #[cold]
     fn failed(failed: Failed) -> Step {
-        Step::On(Box::new(Begun::Failed(failed)))
+        Step::On(Box::new(AttemptState::Failed(failed)))
     }
 }
 
 /// An answer that came in one go, with status OK.
-pub(crate) struct Came {
+pub(crate) struct OkAnswer {
     /// Packed.
     pub(crate) headers: Bytes,
     /// Parts of it may lie in the pool.
@@ -92,7 +92,7 @@ pub(crate) struct Came {
 }
 
 /// How a call was begun.
-pub(crate) enum Begun {
+pub(crate) enum AttemptState {
     /// It was not: it has to wait for that.
     Not,
     /// It has failed.
@@ -101,26 +101,26 @@ pub(crate) enum Begun {
     Open(Stream, Option<Incoming>),
 }
 
-impl Begun {
+impl AttemptState {
     /// Takes all of the answer, if it has come in one go.
     ///
     /// # Errors
     /// The status for a message that can't be had.
-    pub(crate) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<Came>, Status> {
-        let Begun::Open(_, Some(Incoming::Part(incoming))) = self else { return Ok(None) };
+    pub(crate) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<OkAnswer>, Status> {
+        let AttemptState::Open(_, Some(Incoming::Part(incoming))) = self else { return Ok(None) };
         let Some((headers, chunk, trailers)) = incoming.take_answer() else { return Ok(None) };
         let mut gather = Gather::new(request.len_max, request.types.is_some());
         gather.add(chunk)?;
         let message = gather.take(request.sharing)?;
-        Ok(message.map(|message| Came { headers, message, trailers }))
+        Ok(message.map(|message| OkAnswer { headers, message, trailers }))
     }
 }
 
-impl Quick {
+impl UnaryAttempt {
     /// A call by this session, whose message is yet to be set.
     #[inline]
-    pub(crate) fn new(attachment: Arc<Attachment>, request: &Request<'_>) -> Quick {
-        Quick {
+    pub(crate) fn new(attachment: Arc<Attachment>, request: &Request<'_>) -> UnaryAttempt {
+        UnaryAttempt {
             attachment,
             outgoing: Outgoing::default(),
             deadline: Deadline::new(request.deadline_ns),
@@ -212,18 +212,20 @@ impl Quick {
                         waits = true;
                         stream
                     }
-                    Ok(Started::MustWait) => return Poll::Ready(Step::On(Box::new(Begun::Not))),
+                    Ok(Started::MustWait) => return Poll::Ready(Step::On(Box::new(AttemptState::Not))),
                     Err(error) => return Poll::Ready(Step::failed(Failed::to_send(error, peer))),
                 }
             }
         };
         if !self.outgoing.is_empty() {
-            return Poll::Ready(Step::On(Box::new(Begun::Open(stream, None))));
+            return Poll::Ready(Step::On(Box::new(AttemptState::Open(stream, None))));
         }
         let polled = if waits { Poll::Pending } else { stream.poll_incoming(cx) };
         match polled {
             Poll::Ready(Ok(Incoming::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
-            Poll::Ready(Ok(incoming)) => Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(incoming))))),
+            Poll::Ready(Ok(incoming)) => {
+                Poll::Ready(Step::On(Box::new(AttemptState::Open(stream, Some(incoming)))))
+            }
             Poll::Ready(Err(closed)) => Poll::Ready(Step::failed(status::closed(&closed, peer).into())),
             Poll::Pending if self.deadline.poll(cx).is_pending() => {
                 self.open = Some(stream);
@@ -255,15 +257,15 @@ fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> P
 pub(crate) async fn go_on(
     request: &Request<'_>,
     peer: &str,
-    quick: &mut Quick,
-    begun: Begun,
+    attempt: &mut UnaryAttempt,
+    begun: AttemptState,
     reply: &mut Reply,
 ) -> Result<(), Failed> {
-    let Quick { attachment, outgoing, deadline, .. } = quick;
+    let UnaryAttempt { attachment, outgoing, deadline, .. } = attempt;
     let (opened, mut first) = match begun {
-        Begun::Open(stream, incoming) => (Ok(stream), incoming),
-        Begun::Failed(failed) => return Err(failed),
-        Begun::Not => {
+        AttemptState::Open(stream, incoming) => (Ok(stream), incoming),
+        AttemptState::Failed(failed) => return Err(failed),
+        AttemptState::Not => {
             let (mut opener, opening) = (attachment.open(), request.opening());
             (poll_fn(|cx| guard(opener.poll_open(cx, opening, outgoing), deadline, cx)).await?, None)
         }
@@ -333,11 +335,11 @@ fn poll_incoming(
     deadline: &mut Deadline,
 ) -> Poll<Result<Incoming, Status>> {
     if !outgoing.is_empty() {
-        match stream.poll_emit(cx, outgoing) {
+        match stream.poll_send(cx, outgoing) {
             Poll::Ready(Ok(())) | Poll::Pending => {}
             // The reader learns how the call ended.
             Poll::Ready(Err(SendError::Ended | SendError::Closed(_))) => *outgoing = Outgoing::default(),
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(status::emit(error, peer))),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(status::unsent(error, peer))),
         }
     }
     match guard(stream.poll_incoming(cx), deadline, cx) {

@@ -35,7 +35,7 @@ use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
 use crate::typed::Named;
 use crate::typed::client::{Settings, tonic_client};
-use crate::typed::exchange::{self, Begun, Quick, Reply, Step};
+use crate::typed::exchange::{self, AttemptState, Reply, Step, UnaryAttempt};
 
 /// A unary call.
 ///
@@ -76,12 +76,12 @@ where
             if let Some(made) = &call.made {
                 made.attempt();
             }
-            let mut quick = Quick::new(attachment.clone(), &call);
-            quick.encode::<F, M1>(&call, request.get_mut(), &mut deferred, settings.encoding_len_max)?;
+            let mut attempt = UnaryAttempt::new(attachment.clone(), &call);
+            attempt.encode::<F, M1>(&call, request.get_mut(), &mut deferred, settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
                 // Nobody asks for metadata again that were packed, unless the call may have to go another way.
                 let spent = if is_plain { Some(request.metadata_mut()) } else { None };
-                quick.poll(cx, &call, &endpoint.name, spent)
+                attempt.poll(cx, &call, &endpoint.name, spent)
             };
             match poll_fn(&mut poll).await {
                 Step::Answered(answer) => {
@@ -94,12 +94,12 @@ where
                         inner.succeeded(&mut guard);
                         let message = match came.message {
                             Gathered::Here(message) => message,
-                            Gathered::Fetching(parts, what) => Box::pin(quick.fetched(parts, what)).await?,
+                            Gathered::Fetching(parts, what) => Box::pin(attempt.fetched(parts, what)).await?,
                         };
                         let message = taken::<F, M2>(&call, message)?;
                         return Ok(response(channel, method.path(), &came.headers, &came.trailers, message));
                     }
-                    begun = Some((quick, *how));
+                    begun = Some((attempt, *how));
                 }
             }
         }
@@ -120,7 +120,7 @@ struct Typed<'a, F, M1, M2, N> {
     /// The message, if it isn't in the request any more.
     deferred: Option<Arc<Deferred<F, M1>>>,
     method: &'a N,
-    begun: Option<(Quick, Begun)>,
+    begun: Option<(UnaryAttempt, AttemptState)>,
     reply: PhantomData<fn(F) -> M2>,
 }
 
@@ -183,20 +183,20 @@ where
         attachment: &Arc<Attachment>,
         failed: u32,
     ) -> Result<Ended<M2>, Failed> {
-        let (mut quick, begun) = match self.begun.take() {
+        let (mut attempt, begun) = match self.begun.take() {
             Some(begun) => begun,
             None => {
                 if failed > 0 {
                     self.call.block = pack_to_keep(&self.headers(failed)).map_err(unsendable)?;
                 }
-                let mut quick = Quick::new(attachment.clone(), &self.call);
+                let mut attempt = UnaryAttempt::new(attachment.clone(), &self.call);
                 let len_max = self.settings.encoding_len_max;
-                quick.encode::<F, M1>(&self.call, self.request.get_mut(), &mut self.deferred, len_max)?;
-                (quick, Begun::Not)
+                attempt.encode::<F, M1>(&self.call, self.request.get_mut(), &mut self.deferred, len_max)?;
+                (attempt, AttemptState::Not)
             }
         };
         let mut reply = Reply::default();
-        let went_on = exchange::go_on(&self.call, &endpoint.name, &mut quick, begun, &mut reply).await;
+        let went_on = exchange::go_on(&self.call, &endpoint.name, &mut attempt, begun, &mut reply).await;
         match went_on {
             Err(failed) if reply.headers.is_none() => Err(failed),
             Err(failed) => Ok(Ended { result: Err(failed.status), alone: false }),
@@ -255,25 +255,27 @@ where
         let result = grpc.unary(request, self.method.path_and_query(), Encoded::<F, M2>(PhantomData)).await;
         let came = *came.lock();
         match (result, came) {
-            (result, Came::Head { alone }) => Ok(Ended { result, alone }),
-            (Err(status), Came::Nothing { unseen }) => Err(Failed { status, unseen }),
-            (Ok(_), Came::Nothing { .. }) => Err(Status::internal("a reply without a response").into()),
+            (result, Http2Progress::Head { alone }) => Ok(Ended { result, alone }),
+            (Err(status), Http2Progress::Nothing { unseen }) => Err(Failed { status, unseen }),
+            (Ok(_), Http2Progress::Nothing { .. }) => {
+                Err(Status::internal("a reply without a response").into())
+            }
         }
     }
 }
 
 /// What an attempt by HTTP/2 has brought.
 #[derive(Clone, Copy)]
-enum Came {
+enum Http2Progress {
     /// `unseen`: and no server has looked at the call.
     Nothing { unseen: bool },
     /// The response's head. `alone`: which is all.
     Head { alone: bool },
 }
 
-impl Default for Came {
-    fn default() -> Came {
-        Came::Nothing { unseen: false }
+impl Default for Http2Progress {
+    fn default() -> Http2Progress {
+        Http2Progress::Nothing { unseen: false }
     }
 }
 
@@ -282,7 +284,7 @@ impl Default for Came {
 struct Fixed {
     picked: Picked,
     deadline_ns: Option<u64>,
-    came: Arc<Mutex<Came>>,
+    came: Arc<Mutex<Http2Progress>>,
     made: Option<MadeCall>,
 }
 
@@ -307,11 +309,11 @@ impl Service<http::Request<Body>> for Fixed {
                     if let Some(made) = made {
                         response.body_mut().count(made, None);
                     }
-                    *came.lock() = Came::Head { alone: status_alone(&response).is_some() };
+                    *came.lock() = Http2Progress::Head { alone: status_alone(&response).is_some() };
                     Ok(response)
                 }
                 Err(Failed { status, unseen }) => {
-                    *came.lock() = Came::Nothing { unseen };
+                    *came.lock() = Http2Progress::Nothing { unseen };
                     Err(status)
                 }
             }

@@ -104,7 +104,7 @@ fn reply_with(message: OutgoingMessage) -> Outgoing {
 
 /// A client that does not get its answer reports that itself.
 async fn send(stream: &Stream, outgoing: &mut Outgoing) {
-    let _ = poll_fn(|cx| stream.poll_emit(cx, outgoing)).await;
+    let _ = poll_fn(|cx| stream.poll_send(cx, outgoing)).await;
 }
 
 /// Sends back what came.
@@ -151,7 +151,7 @@ impl EchoCall for Caller {
             .await
             .map_err(|error| format!("a call could not be opened: {error}"))?;
         if !outgoing.is_empty() {
-            poll_fn(|cx| stream.poll_emit(cx, &mut outgoing))
+            poll_fn(|cx| stream.poll_send(cx, &mut outgoing))
                 .await
                 .map_err(|error| format!("a request could not be sent: {error}"))?;
         }

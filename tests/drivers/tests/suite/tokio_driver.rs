@@ -156,7 +156,7 @@ async fn act(attachment: &Attachment, stream: &Stream, deeds: Vec<Deed>) -> Resu
         }
         let ends = outgoing.ending.is_some();
         if !outgoing.is_empty() {
-            poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await?;
+            poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await?;
         }
         if ends {
             return Ok(false);
@@ -342,7 +342,7 @@ impl Calling {
 
 async fn write(stream: Arc<Stream>, mut outgoing: Outgoing, mut says: mpsc::UnboundedReceiver<Say>) {
     loop {
-        if !outgoing.is_empty() && poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.is_err() {
+        if !outgoing.is_empty() && poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await.is_err() {
             return;
         }
         outgoing = match says.recv().await {

@@ -116,7 +116,7 @@ pub(crate) async fn reply_with(call: &Call, message: OutgoingMessage) {
         message: Some(message),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     };
-    let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+    let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
 }
 
 /// Reads one message up to the end of the stream. `None`: it ended otherwise.
@@ -174,7 +174,7 @@ pub(crate) async fn begin_with(
     let mut opener = attachment.open();
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut outgoing)).await?;
     if !outgoing.is_empty() {
-        poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await?;
+        poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await?;
     }
     Ok(stream)
 }
@@ -200,7 +200,7 @@ pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Byte
         Ok(Started::Answered(answer)) => Some(answer.into_prefixed().slice(PREFIX_LEN..)),
         Ok(Started::Open(stream) | Started::Waits(stream)) => {
             if !outgoing.is_empty() {
-                poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.ok()?;
+                poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await.ok()?;
             }
             read_message(&stream).await
         }

@@ -17,10 +17,10 @@ fn echo(pair: &Pair) -> tokio::task::JoinHandle<Closed> {
     tokio::spawn(async move { serve(&backends).await })
 }
 
-async fn emit(stream: &Stream, message: Option<Vec<u8>>, ending: Option<Ending>) {
+async fn say(stream: &Stream, message: Option<Vec<u8>>, ending: Option<Ending>) {
     let message = message.map(|bytes| OutgoingMessage::new(bytes.into(), false));
     let mut outgoing = Outgoing { message, ending, ..Outgoing::default() };
-    in_time(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing))).await.unwrap();
+    in_time(poll_fn(|cx| stream.poll_send(cx, &mut outgoing))).await.unwrap();
 }
 
 /// What has come of a stream, and was not read yet.
@@ -71,7 +71,7 @@ async fn open(attachment: &Attachment) -> Stream {
 
 async fn headers(call: &Call) {
     let mut outgoing = Outgoing { headers: Some(Bytes::new()), ..Outgoing::default() };
-    in_time(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing))).await.unwrap();
+    in_time(poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing))).await.unwrap();
 }
 
 pub(crate) async fn calls_of_all_four_kinds_are_answered(lab: &mut Lab) {
@@ -93,16 +93,16 @@ pub(crate) async fn calls_of_all_four_kinds_are_answered(lab: &mut Lab) {
                 count += 1;
             }
             for number in 0..answered {
-                emit(&call.stream, Some(numbered(number, 200 + number)), None).await;
+                say(&call.stream, Some(numbered(number, 200 + number)), None).await;
             }
             let end = Ending::Trailers { code: 0, block: Bytes::new() };
-            emit(&call.stream, None, Some(end)).await;
+            say(&call.stream, None, Some(end)).await;
         });
         let stream = open(&pair.gateway).await;
         for number in 0..sent {
-            emit(&stream, Some(numbered(number, 100 + number)), None).await;
+            say(&stream, Some(numbered(number, 100 + number)), None).await;
         }
-        emit(&stream, None, Some(Ending::HalfClose)).await;
+        say(&stream, None, Some(Ending::HalfClose)).await;
         let mut kept = Reader::default();
         for number in 0..answered {
             assert_eq!(next(&stream, &mut kept).await, Some(numbered(number, 200 + number)));
@@ -125,7 +125,7 @@ pub(crate) async fn messages_of_one_call_come_in_their_order_and_whole(lab: &mut
     };
     let writing = async {
         for number in 0..500 {
-            emit(&stream, Some(numbered(number, number * 97 % 9000)), None).await;
+            say(&stream, Some(numbered(number, number * 97 % 9000)), None).await;
         }
     };
     tokio::join!(reading, writing);
@@ -167,7 +167,7 @@ pub(crate) async fn a_reader_that_does_not_read_holds_its_writer_up_and_nobody_e
         message: Some(OutgoingMessage::new(numbered(0, 2 << 20).into(), false)),
         ..Outgoing::default()
     };
-    let mut writing = Box::pin(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)));
+    let mut writing = Box::pin(poll_fn(|cx| stream.poll_send(cx, &mut outgoing)));
     // It has credit for 64 KiB, and none comes.
     let written = tokio::time::timeout(Duration::from_millis(200), &mut writing).await;
     written.expect_err("nobody reads");

@@ -124,7 +124,7 @@ impl Talk {
         id
     }
 
-    fn emit(&mut self, from: usize, id: StreamId, outgoing: &mut Outgoing) -> Progress {
+    fn send(&mut self, from: usize, id: StreamId, outgoing: &mut Outgoing) -> Progress {
         let (session, out) = &mut self.ends[from];
         let progress = session.send(out, id, outgoing).unwrap();
         session.settle(id);
@@ -244,7 +244,7 @@ fn unary() -> Value {
         let accepted = talk.ends[SERVER].0.accept().unwrap();
         let named = talk.ends[SERVER].0.path_of(&accepted);
         assert_eq!((&named[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
-        assert_eq!(talk.emit(SERVER, id, &mut answer(5)), Progress::Done);
+        assert_eq!(talk.send(SERVER, id, &mut answer(5)), Progress::Done);
         let got = talk.read(CLIENT, id);
         assert!(matches!(got.last().unwrap().end, Some(End::Trailers { code: 0, .. })));
     }
@@ -255,7 +255,7 @@ fn failing() -> Value {
     let mut talk = Talk::new(LIMITS);
     let id = talk.open("/a.B/C", 0, asking(0));
     let ending = trailers(5, block(&[("grpc-message", "not%20there"), ("x-why-bin", "AAE")]));
-    talk.emit(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
+    talk.send(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
     talk.told("an empty request, answered by trailers only")
 }
 
@@ -268,7 +268,7 @@ fn chunked() -> Value {
     talk.deliver(CLIENT);
     let (mut got, mut turns) = (0, 0);
     while !request.is_empty() {
-        talk.emit(CLIENT, id, &mut request);
+        talk.send(CLIENT, id, &mut request);
         got += talk
             .read(SERVER, id)
             .iter()
@@ -286,9 +286,9 @@ fn giving_up() -> Value {
     let mut talk = Talk::new(LIMITS);
     let id = talk.open("/a.B/C", 0, asking(1));
     let mut long = Outgoing { headers: Some(Bytes::new()), message: message(9000), ending: None };
-    assert_eq!(talk.emit(SERVER, id, &mut long), Progress::NeedCredit);
+    assert_eq!(talk.send(SERVER, id, &mut long), Progress::NeedCredit);
     let ending = trailers(13, block(&[("grpc-message", "gave up")]));
-    talk.emit(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
+    talk.send(SERVER, id, &mut Outgoing { ending, ..Outgoing::default() });
     talk.told("a server that ends with a status other than OK in the middle of a message")
 }
 
@@ -300,7 +300,7 @@ fn cancelling() -> Value {
     let (client, _) = &mut talk.ends[CLIENT];
     client.cancel(id, 1);
     talk.stage(CLIENT);
-    talk.emit(SERVER, id, &mut answer(5));
+    talk.send(SERVER, id, &mut answer(5));
     talk.deliver(CLIENT);
     talk.told("a CANCEL that crosses the answer")
 }
@@ -314,7 +314,7 @@ fn draining() -> Value {
     talk.deliver(SERVER);
     let got = talk.ends[CLIENT].0.take(late).unwrap().into_part();
     assert!(matches!(got.end, Some(End::Cancelled { refused: true, .. })));
-    talk.emit(SERVER, first, &mut answer(1));
+    talk.send(SERVER, first, &mut answer(1));
     let (server, out) = &mut talk.ends[SERVER];
     server.close(out, Closed::Here("bye"));
     talk.deliver(SERVER);
@@ -360,7 +360,7 @@ fn segmented_messages() -> Value {
     talk.ends[CLIENT].0.cancel(late, 1);
     talk.stage(CLIENT);
     for id in [id, late] {
-        talk.emit(SERVER, id, &mut Outgoing { message: segmented(), ..answer(0) });
+        talk.send(SERVER, id, &mut Outgoing { message: segmented(), ..answer(0) });
     }
     talk.deliver(CLIENT);
     assert_eq!(talk.ends[SERVER].0.segmented_messages_in_flight(), 0);
@@ -398,7 +398,7 @@ fn asked_for() -> Value {
             );
             talk.ends[SERVER].0.take_segmented(segmented);
         }
-        talk.emit(SERVER, id, &mut answer(0));
+        talk.send(SERVER, id, &mut answer(0));
         talk.deliver(SERVER);
         assert!(
             !talk.ends[SERVER].0.awaits_segmented_bytes()
@@ -438,13 +438,13 @@ fn batches() -> Value {
     assert_eq!(counts, [0, 2]);
     // The last ones go with the half-close; one that fits into no frame goes alone, and what is before and behind it does not wait.
     let mut last = Outgoing { message: batch(&three), ending: Some(Ending::HalfClose), headers: None };
-    talk.emit(CLIENT, id, &mut last);
+    talk.send(CLIENT, id, &mut last);
     let long = [7; 2500];
     let mixed = [(0, &b"short"[..]), (0, &b"too"[..]), (0, &long[..]), (1, &b"x"[..]), (0, &b"y"[..])];
     let headers = Some(Bytes::new());
     let mut answer = Outgoing { headers, message: batch(&mixed), ending: trailers(0, Bytes::new()) };
     while !answer.is_empty() {
-        talk.emit(SERVER, id, &mut answer);
+        talk.send(SERVER, id, &mut answer);
         talk.read(CLIENT, id);
     }
     talk.told("messages in batches both ways, some compressed; one of 2500 bytes between others goes alone")
@@ -461,13 +461,13 @@ fn objects() -> Value {
     talk.read(SERVER, id);
     let accepted = talk.ends[SERVER].0.accept().expect("a call");
     talk.ends[SERVER].0.take_objects(accepted.method.expect("it has an index"), fingerprint);
-    talk.emit(SERVER, id, &mut answer(11));
+    talk.send(SERVER, id, &mut answer(11));
     talk.read(CLIENT, id);
     assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
     for len in [40, 3000] {
         let id = talk.open("/a.B/C", 0, Outgoing { message: object(len), ..asking(0) });
         talk.read(SERVER, id);
-        talk.emit(SERVER, id, &mut Outgoing { message: object(len + 8), ..answer(0) });
+        talk.send(SERVER, id, &mut Outgoing { message: object(len + 8), ..answer(0) });
         talk.read(CLIENT, id);
     }
     let by_ref = || Some(OutgoingMessage::object_segmented(Bytes::from(vec![9; 80]), Keep::new(())));
@@ -475,7 +475,7 @@ fn objects() -> Value {
     for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
         talk.ends[SERVER].0.take_segmented(chunk.segmented.expect("it came as one"));
     }
-    talk.emit(SERVER, id, &mut Outgoing { message: by_ref(), ..answer(0) });
+    talk.send(SERVER, id, &mut Outgoing { message: by_ref(), ..answer(0) });
     for chunk in talk.read(CLIENT, id).into_iter().filter_map(|got| got.chunk) {
         talk.ends[CLIENT].0.take_segmented(chunk.segmented.expect("it came as one"));
     }
@@ -503,19 +503,19 @@ fn batches_of_objects() -> Value {
     talk.deliver(SERVER);
     assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
     // One sort after the other: what is encoded goes in a frame of its own.
-    talk.emit(CLIENT, id, &mut said(batch(&[40, 0, 24])));
-    talk.emit(CLIENT, id, &mut said(message(7)));
+    talk.send(CLIENT, id, &mut said(batch(&[40, 0, 24])));
+    talk.send(CLIENT, id, &mut said(message(7)));
     let counts: Vec<u32> =
         talk.read(SERVER, id).iter().flat_map(|got| &got.chunk).map(|chunk| chunk.batch_count).collect();
     assert_eq!(counts, [3, 0]);
     let mut last = Outgoing { ending: Some(Ending::HalfClose), ..said(batch(&[32, 16])) };
-    talk.emit(CLIENT, id, &mut last);
+    talk.send(CLIENT, id, &mut last);
     talk.read(SERVER, id);
     let headers = Some(Bytes::new());
     let mut answer =
         Outgoing { headers, ending: trailers(0, Bytes::new()), ..said(batch(&[16, 24, 2504, 32, 40])) };
     while !answer.is_empty() {
-        talk.emit(SERVER, id, &mut answer);
+        talk.send(SERVER, id, &mut answer);
         talk.read(CLIENT, id);
     }
     talk.told("objects in batches both ways (bytes that are none), and a message between them; one of 2504 bytes goes alone")

@@ -50,7 +50,7 @@ impl Half {
         let begun = tokio::time::Instant::now();
         // The first of a session's long messages waits for its area.
         while !rest.message.as_ref().expect("the rest stays here").is_begun() {
-            let is_sent = poll_fn(|cx| Poll::Ready(stream.poll_emit(cx, &mut rest).is_ready())).await;
+            let is_sent = poll_fn(|cx| Poll::Ready(stream.poll_send(cx, &mut rest).is_ready())).await;
             assert!(!is_sent && begun.elapsed() < PATIENCE, "a part of it goes");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -60,7 +60,7 @@ impl Half {
     /// Sends the rest, and what the call ends with.
     async fn finish(mut self) -> (Code, String) {
         self.rest.ending = Some(Ending::HalfClose);
-        poll_fn(|cx| self.stream.poll_emit(cx, &mut self.rest)).await.unwrap();
+        poll_fn(|cx| self.stream.poll_send(cx, &mut self.rest)).await.unwrap();
         self.end().await
     }
 

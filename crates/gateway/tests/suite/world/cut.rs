@@ -44,7 +44,7 @@ async fn backend_connection(lab: &Lab, says: Vec<Says>) -> tokio::task::JoinHand
                 pack(&mut headers, "grpc-status", b"0").unwrap();
             }
             let mut outgoing = Outgoing { headers: Some(headers.into()), message, ending };
-            poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await.unwrap();
+            poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await.unwrap();
             if let Says::StatusThenCancel(_) = says {
                 // CANCEL drops what nobody has read before it comes.
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;

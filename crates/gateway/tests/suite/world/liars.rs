@@ -98,7 +98,7 @@ pub(crate) async fn lie_in(
                 ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
             };
             // The one who asked may have had enough.
-            drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await);
+            drop(poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await);
         }
     })
 }

@@ -131,7 +131,7 @@ async fn a_deadline_that_passes_in_the_queue_is_counted() {
     ended(first).await.unwrap();
 }
 
-/// The backend connection that holds a call for ever keeps that one alone; when it dies, who waits for nobody else goes on elsewhere.
+/// The backend connection that never answers its call keeps that one alone; when it dies, who waits for nobody else goes on elsewhere.
 #[tokio::test]
 async fn a_backend_connection_that_stands_still_keeps_its_own_call_only() {
     let lab = Lab::start("load_balancing.depth = 1\nlimits.attach_wait_ms = 60000\n").await;

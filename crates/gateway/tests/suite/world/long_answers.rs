@@ -95,7 +95,7 @@ async fn work(lab: &Lab, group: &str, behavior: Behavior) -> JoinHandle<()> {
                             (Some(Bytes::new()), Some(OutgoingMessage::object(object.clone().into())));
                         let mut outgoing = Outgoing { headers, message, ending: None };
                         let is_sent =
-                            poll_fn(|cx| Poll::Ready(call.stream.poll_emit(cx, &mut outgoing).is_ready()))
+                            poll_fn(|cx| Poll::Ready(call.stream.poll_send(cx, &mut outgoing).is_ready()))
                                 .await;
                         assert!(!is_sent, "nothing was left of it");
                         kept.push((call, outgoing));
@@ -111,7 +111,7 @@ async fn work(lab: &Lab, group: &str, behavior: Behavior) -> JoinHandle<()> {
                     outgoing.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
                 }
                 // The one who asked may have had enough.
-                if poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await.is_err() {
+                if poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await.is_err() {
                     break;
                 }
             }

@@ -64,7 +64,7 @@ pub(crate) async fn call(session: &Attachment, method: &str, objects: &[&[u8]]) 
 }
 
 async fn say(stream: &Stream, mut outgoing: Outgoing) {
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
+    drop(poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await);
 }
 
 pub(crate) async fn session(lab: &Lab) -> Attachment {

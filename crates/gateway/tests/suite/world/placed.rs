@@ -107,7 +107,7 @@ impl Sender {
                 ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
             };
             // The call may have ended, for what was said in it.
-            drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await);
+            drop(poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await);
         }
     }
 }

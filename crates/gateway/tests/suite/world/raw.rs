@@ -99,7 +99,7 @@ pub(crate) async fn backend_connection(
 pub(crate) async fn say_all(stream: &Stream, said: Vec<Outgoing>) {
     for mut outgoing in said {
         // The one who asked may have had enough.
-        drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
+        drop(poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await);
     }
 }
 

@@ -165,7 +165,7 @@ async fn an_object_that_a_server_sends_unasked_is_no_bytes_to_a_client() {
             poll_fn(|cx| session.poll_accept(cx, &mut place)).await.unwrap();
             let call = place.unwrap().into_call(true);
             let mut outgoing = whole(of(&object));
-            drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await);
+            drop(poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await);
         }
     });
     let mut channel = Channel::connect(address).await.unwrap();

@@ -116,7 +116,7 @@ impl Settings {
 fn variable(is_secure: bool, value: Option<OsString>) -> OsString {
     match value {
         Some(value) if is_secure => {
-            tracing::warn!(?value, "{VARIABLE} is not heeded: this program has more rights than its starter");
+            tracing::warn!(?value, "{VARIABLE} is ignored: this program has more rights than its starter");
             OsString::new()
         }
         value => value.unwrap_or_default(),

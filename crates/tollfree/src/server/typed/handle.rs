@@ -248,7 +248,7 @@ impl Serving<TypedHandle> {
                 Ok(false) => {}
                 Err(error) => {
                     outgoing = Outgoing::default();
-                    step = Poll::Ready(Step::Last(status::emit(error, "the client")));
+                    step = Poll::Ready(Step::Last(status::unsent(error, "the client")));
                 }
             }
         }

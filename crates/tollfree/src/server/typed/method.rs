@@ -177,18 +177,18 @@ impl DirectMethod {
 
 /// A call that was begun, on one way or the other.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
-pub(crate) enum Begun {
+pub(crate) enum TypedCall {
     Http(Serving<HttpHandle>),
     Direct(Box<Serving<TypedHandle>>),
 }
 
-impl Future for Begun {
+impl Future for TypedCall {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self {
-            Begun::Http(serving) => Pin::new(serving).poll(cx),
-            Begun::Direct(serving) => Pin::new(serving).poll(cx),
+            TypedCall::Http(serving) => Pin::new(serving).poll(cx),
+            TypedCall::Direct(serving) => Pin::new(serving).poll(cx),
         }
     }
 }

@@ -239,7 +239,7 @@ async fn answer(mut call: Call) {
 }
 
 async fn say(stream: &Stream, mut said: Outgoing) {
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut said)).await);
+    drop(poll_fn(|cx| stream.poll_send(cx, &mut said)).await);
 }
 
 const LEAVING: usize = 5;

@@ -28,7 +28,7 @@ enum Says {
 }
 
 async fn emit(call: &Call, mut outgoing: Outgoing) {
-    drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await);
+    drop(poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await);
 }
 
 async fn end(call: Call, says: Says) {

@@ -62,7 +62,7 @@ async fn lying_server(mut listener: Listener, batches: Vec<Vec<Vec<u8>>>) {
             message: Some(batch(&objects)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+        let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
     }
 }
 

@@ -96,7 +96,7 @@ async fn hears(mut listener: Listener, told: std::sync::mpsc::Sender<Heard>) {
             message: Some(OutgoingMessage::new(Bytes::new(), false)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+        let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn call(attachment: &Attachment, path: &str, object: Vec<u8>) -
     loop {
         if !outgoing.is_empty() {
             // A server that refuses a message need not have read it.
-            drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
+            drop(poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await);
             outgoing = Outgoing::default();
         }
         match poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
@@ -253,7 +253,7 @@ pub(crate) async fn lying_server(mut listener: Listener, fingerprint: u64, objec
             message: Some(OutgoingMessage::object(Bytes::from(object).into())),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+        let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
     }
 }
 

@@ -58,7 +58,7 @@ async fn send(stream: &Stream, bytes: Vec<u8>, is_object: bool) {
     let message =
         if is_object { OutgoingMessage::object(bytes.into()) } else { OutgoingMessage::new(bytes, false) };
     let mut outgoing = Outgoing { message: Some(message), ..Outgoing::default() };
-    poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await.unwrap();
+    poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await.unwrap();
 }
 
 /// What comes next of an answer: the first byte of a message's prefix, or the call's code.

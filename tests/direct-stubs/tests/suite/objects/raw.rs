@@ -29,7 +29,7 @@ pub(crate) async fn open(attachment: &Attachment, path: &str, deadline_ns: u64) 
 pub(crate) async fn send(stream: &Stream, message: Option<OutgoingMessage>, ending: Option<Ending>) {
     let mut outgoing = Outgoing { message, ending, ..Outgoing::default() };
     // A peer that has ended the call need not have read it.
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut outgoing)).await);
+    drop(poll_fn(|cx| stream.poll_send(cx, &mut outgoing)).await);
 }
 
 /// What has come of one side of a call.

@@ -149,7 +149,7 @@ async fn who_loses_interest_in_the_middle_leaves_a_session_that_works() {
             message: None,
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await.unwrap();
+        poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await.unwrap();
         loop {
             if let Some(end) = poll_fn(|cx| stream.poll_incoming(cx)).await.unwrap().into_part().end {
                 assert!(matches!(end, End::Trailers { code: 0, .. }), "{end:?}");

@@ -220,7 +220,7 @@ async fn lying_server(mut listener: Listener, lies: Vec<Vec<u8>>) {
             message: Some(lie(data)),
             ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
         };
-        let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+        let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
     }
 }
 
@@ -296,7 +296,7 @@ async fn a_peer_that_never_takes_what_it_gets_is_sent_the_rest_inline() {
                     message: Some(OutgoingMessage::new(Bytes::new(), false)),
                     ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
                 };
-                let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut outgoing)).await;
+                let _ = poll_fn(|cx| call.stream.poll_send(cx, &mut outgoing)).await;
             }
             hoard.len()
         });

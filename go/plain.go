@@ -15,12 +15,12 @@ import (
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
-// quickLimits are what a client's options say of unary calls for which nothing but a session is needed: no stats handler, credentials,
+// plainLimits are what a client's options say of unary calls for which nothing but a session is needed: no stats handler, credentials,
 // service config for methods, or codec of the program's own has a part in them.
-type quickLimits struct{ receiveMax, sendMax int }
+type plainLimits struct{ receiveMax, sendMax int }
 
-// quickLimitsOf is nil where all calls have to go the whole way.
-func quickLimitsOf(o *dialOptions, handled bool) *quickLimits {
+// plainLimitsOf is nil where all calls have to go the whole way.
+func plainLimitsOf(o *dialOptions, handled bool) *plainLimits {
 	if handled || !protobufIsOurs || len(o.credentials) > 0 || len(o.config.methods) > 0 || o.config.throttling != nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func quickLimitsOf(o *dialOptions, handled bool) *quickLimits {
 	if err != nil {
 		return nil
 	}
-	return &quickLimits{info.receiveMax, info.sendMax}
+	return &plainLimits{info.receiveMax, info.sendMax}
 }
 
 // sayNothing says of call options that they change nothing.
@@ -48,28 +48,28 @@ func sayNothing(options []grpc.CallOption) bool {
 	return true
 }
 
-// A quickCall is what a call needs while it is under way.
-type quickCall struct {
+// A plainCall is what a call needs while it is under way.
+type plainCall struct {
 	start   call.Start
 	reply   call.Reply
 	request encoded
 	room    [buffers.SmallMax]byte
 }
 
-// quickCalls are kept for the next calls.
-var quickCalls = sync.Pool{New: func() any { return new(quickCall) }}
+// plainCalls are kept for the next calls.
+var plainCalls = sync.Pool{New: func() any { return new(plainCall) }}
 
-func (q *quickCall) release() {
+func (q *plainCall) release() {
 	q.reply.Clear()
 	q.start, q.request = call.Start{}, encoded{}
-	quickCalls.Put(q)
+	plainCalls.Put(q)
 }
 
-// invokeQuickly makes a call where there is a session, and nothing has to be done for it but that. done is false where it has not been
+// invokePlain makes a call where there is a session, and nothing has to be done for it but that. done is false where it has not been
 // made, and is to go the whole way. vt says that vtprotobuf's methods are used where messages have them, fresh that nobody has set
 // anything of reply. An error is a status.
-func (cc *ClientConn) invokeQuickly(ctx context.Context, method string, request, reply proto.Message, vt, fresh bool) (done bool, err error) {
-	limits := cc.quick
+func (cc *ClientConn) invokePlain(ctx context.Context, method string, request, reply proto.Message, vt, fresh bool) (done bool, err error) {
+	limits := cc.plain
 	if limits == nil || cc.context.Err() != nil {
 		return false, nil
 	}
@@ -80,7 +80,7 @@ func (cc *ClientConn) invokeQuickly(ctx context.Context, method string, request,
 	if s == nil || s.unary == nil {
 		return false, nil
 	}
-	q := quickCalls.Get().(*quickCall)
+	q := plainCalls.Get().(*plainCall)
 	defer q.release()
 	if q.request, err = encodeProto(request, vt, limits.sendMax, q.room[:]); err != nil {
 		return true, err

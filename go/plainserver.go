@@ -101,9 +101,9 @@ func (t *unaryTransportStream) SendHeader(md metadata.MD) error {
 // A directHandler serves a call of a method that generated code has registered.
 type directHandler func(s *Server, from call.UnaryCall, path string, show *shownHeader)
 
-// serveQuickly serves a call of a unary method, if it needs nothing but its session; false: it is to be served otherwise.
-func (s *Server) serveQuickly(from call.ServerCall, m *method) bool {
-	if !s.quick || m == nil || m.unary == nil {
+// servePlain serves a call of a unary method, if it needs nothing but its session; false: it is to be served otherwise.
+func (s *Server) servePlain(from call.ServerCall, m *method) bool {
+	if !s.plain || m == nil || m.unary == nil {
 		return false
 	}
 	short, is := from.(call.UnaryCall)
