@@ -145,7 +145,7 @@ mod tests {
     async fn held_by_ten(wait: WaitPolicy) -> Vec<u32> {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Path(directory.path().join("gateway.sock"));
-        let config = Config { is_gateway: true, wait, ..Config::default() };
+        let config = Config { accepts: crate::Accepts::Backends, wait, ..Config::default() };
         let mut listener = Listener::bind(&address, config).unwrap();
         let registration = Registration::new("group", vec!["test.Echo".to_owned()]).unwrap();
         let backends = Config { wait: WaitPolicy::Park, ..Config::default() };

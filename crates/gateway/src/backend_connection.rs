@@ -4,16 +4,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use http::Response;
 use parking_lot::Mutex;
-use tollfree::gateway::{Announced, Attached};
+use tollfree::gateway::{Announced, Attached, Dispatch, Unanswered};
 use tollfree_control::{BackendConnectionState, ConnectionState};
+use tonic::body::Body;
 
+use crate::conversion::{Objects, Room, Tables};
 use crate::load_balancing::{Dispatcher, Load};
 use crate::peer::Peer;
 
+/// A call that is handed to backend connections, and the room of its messages where they are inflated and deflated here.
+pub(crate) struct Handover {
+    dispatch: Dispatch,
+    room: Option<Arc<dyn Room>>,
+}
+
+impl Handover {
+    pub(crate) fn new(dispatch: Dispatch, room: Option<Arc<dyn Room>>) -> Handover {
+        Handover { dispatch, room }
+    }
+}
+
 /// A backend connection that is attached: one session of a backend.
 pub(crate) struct BackendConnection {
-    attached: Attached,
+    attached: Arc<Attached>,
+    /// What is known of its methods.
+    objects: Arc<Objects>,
     dispatcher: Arc<Dispatcher>,
     since: Instant,
     load: Load,
@@ -27,10 +44,16 @@ pub(crate) struct BackendConnection {
 }
 
 impl BackendConnection {
-    pub(crate) fn new(attached: Attached, dispatcher: Arc<Dispatcher>, id: u64) -> BackendConnection {
+    pub(crate) fn new(
+        attached: Arc<Attached>,
+        objects: Arc<Objects>,
+        dispatcher: Arc<Dispatcher>,
+        id: u64,
+    ) -> BackendConnection {
         BackendConnection {
             places: attached.call_count_max(),
             attached,
+            objects,
             dispatcher,
             since: Instant::now(),
             load: Load::new(id),
@@ -107,9 +130,21 @@ impl BackendConnection {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has turned a call away, and gets no further one.
-    pub(crate) fn turned_away(&self) {
-        self.is_leaving.store(true, Ordering::Relaxed);
+    /// Has it answer a call, whose messages are changed for it.
+    ///
+    /// # Errors
+    /// [`Unanswered`]; where the call may be failed over, this backend connection gets no further one.
+    pub(crate) async fn hand(&self, handover: &mut Handover) -> Result<Response<Body>, Unanswered> {
+        let handed = self.objects.hand(&mut handover.dispatch, handover.room.as_ref()).await;
+        if handed.as_ref().is_err_and(|unanswered| unanswered.may_fail_over) {
+            self.is_leaving.store(true, Ordering::Relaxed);
+        }
+        handed
+    }
+
+    /// Its methods' messages are changed by the operator's tables from now on.
+    pub(crate) fn use_tables(&self, tables: Option<Arc<Tables>>) {
+        self.objects.use_tables(tables);
     }
 
     /// It takes no new calls, and is about to be removed.

@@ -9,14 +9,15 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::gateway::{Attached, Dispatch, Unanswered};
+use tollfree::gateway::Attached;
 use tollfree_control::{BackendConnectionState, DeviceState, LoadBalancingState};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::backend_connection::BackendConnection;
+use crate::backend_connection::{BackendConnection, Handover};
 use crate::client::Client;
 use crate::config::Config;
+use crate::conversion::{Common, Objects};
 use crate::deadline;
 use crate::inside::Inside;
 use crate::load_balancing::{Asking, Dispatcher, Waiting};
@@ -57,19 +58,6 @@ impl Place {
     /// For memory that the call holds.
     pub(crate) fn charge(&self) -> Charge {
         Charge::none(self.claim.stake())
-    }
-
-    /// Has the backend connection answer a call.
-    ///
-    /// # Errors
-    /// [`Unanswered`]; where the call may be failed over, this backend connection gets no further one.
-    async fn hand(&self, dispatch: &mut Dispatch) -> Result<Response<Body>, Unanswered> {
-        let backend_connection = &self.spot.backend_connection;
-        let handed = backend_connection.attached().hand(dispatch).await;
-        if handed.as_ref().is_err_and(|unanswered| unanswered.may_fail_over) {
-            backend_connection.turned_away();
-        }
-        handed
     }
 }
 
@@ -184,6 +172,8 @@ pub(crate) struct BackendConnections {
     /// By group.
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
     config: Current,
+    /// What the conversions of all of them have in common.
+    conversion: Arc<Common>,
     /// By group.
     tables: ArcSwap<GroupTables>,
     /// Backend connections that there were.
@@ -195,12 +185,15 @@ impl BackendConnections {
     pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> BackendConnections {
         let mut table = Table::default();
         table.configure(&config.load());
+        let backends = &config.load().backends;
+        let conversion = Common::new(backends.objects, backends.on_unconvertible);
         BackendConnections {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
             version: watch::Sender::new(0),
             began: Instant::now(),
             dispatchers: Mutex::default(),
+            conversion: Arc::new(conversion),
             config,
             tables: ArcSwap::default(),
             count: AtomicU64::new(0),
@@ -209,21 +202,21 @@ impl BackendConnections {
     }
 
     /// Adds a backend connection that has attached.
-    pub(crate) fn add(self: &Arc<Self>, mut attached: Attached) -> Arc<BackendConnection> {
+    pub(crate) fn add(self: &Arc<Self>, attached: Attached) -> Arc<BackendConnection> {
         attached.metrics(&self.metrics.common);
-        attached.count_conversions(&self.metrics.conversions(attached.group()));
         let dispatcher = self.dispatcher(attached.group());
         let holdings = GroupHoldings::new(attached.group(), &dispatcher.shares, &self.config, &self.metrics);
-        attached.count_holdings(Arc::new(holdings));
+        let conversions = self.metrics.conversions(attached.group());
+        let attached = Arc::new(attached);
+        let objects =
+            Objects::new(attached.clone(), self.conversion.clone(), conversions, Arc::new(holdings));
         let id = self.count.fetch_add(1, Ordering::Relaxed);
-        let backend_connection = Arc::new(BackendConnection::new(attached, dispatcher, id));
+        let backend_connection = Arc::new(BackendConnection::new(attached, objects, dispatcher, id));
         self.change(|table| {
             // Here, so that a config that comes to hold meanwhile finds it or is found by it.
             let device = self.config.load().device_of(backend_connection.group());
             backend_connection.attached().set_registers(&device.registers());
-            backend_connection
-                .attached()
-                .use_tables(self.tables.load().get(backend_connection.group()).cloned());
+            backend_connection.use_tables(self.tables.load().get(backend_connection.group()).cloned());
             table.attached.push(backend_connection.clone());
             for service in backend_connection.attached().services() {
                 table.by_service.entry(service.clone()).or_default().push(backend_connection.clone());
@@ -402,7 +395,7 @@ impl BackendConnections {
         self.change(|table| {
             let tables = self.tables.load();
             for backend_connection in &table.attached {
-                backend_connection.attached().use_tables(tables.get(backend_connection.group()).cloned());
+                backend_connection.use_tables(tables.get(backend_connection.group()).cloned());
             }
         });
     }
@@ -687,11 +680,11 @@ impl BackendConnections {
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
         mut place: Place,
-        mut dispatch: Dispatch,
+        mut handover: Handover,
     ) -> Result<(Result<Response<Body>, Inside>, Place), Refused> {
         let mut turned_away = 0;
         loop {
-            match place.hand(&mut dispatch).await {
+            match place.spot.backend_connection.hand(&mut handover).await {
                 Err(unanswered) if unanswered.may_fail_over && turned_away < TURNED_AWAY_MAX => {
                     turned_away += 1;
                     self.metrics.failovers.inc();

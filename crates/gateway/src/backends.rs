@@ -207,7 +207,6 @@ impl Backends {
             peers: tenants.peers.clone(),
             wait,
             objects: backends.objects,
-            on_unconvertible: backends.on_unconvertible.into(),
             ring_len: profile.ring_bytes as usize,
             area_len: profile.area_bytes as usize,
             ..Limits::default()

@@ -132,15 +132,6 @@ pub enum OnUnconvertible {
     Refuse,
 }
 
-impl From<OnUnconvertible> for tollfree::gateway::OnUnconvertible {
-    fn from(on_unconvertible: OnUnconvertible) -> tollfree::gateway::OnUnconvertible {
-        match on_unconvertible {
-            OnUnconvertible::Bytes => tollfree::gateway::OnUnconvertible::Bytes,
-            OnUnconvertible::Refuse => tollfree::gateway::OnUnconvertible::Refuse,
-        }
-    }
-}
-
 /// The TCP socket at which backends of other hosts attach, by TLS. Its files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

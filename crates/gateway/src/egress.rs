@@ -18,12 +18,13 @@ use tower_service::Service;
 
 use crate::account::{Account, Accounts, Counted, Used};
 use crate::arrival;
-use crate::backend_connection::BackendConnection;
+use crate::backend_connection::{BackendConnection, Handover};
 use crate::backend_connections::{BackendConnections, Place, Wanted};
 use crate::backends::Tenants;
 use crate::bodies::{Asked, BodyProgress, Limited, Passage};
 use crate::client::Client;
 use crate::config::{self, Config};
+use crate::conversion::says_encoding;
 use crate::deadline;
 use crate::frontend::call as hand_on;
 use crate::inside::Inside;
@@ -331,12 +332,10 @@ impl Via {
         self.shrink(&mut parts.headers, &path, began)?;
         self.client.sign(&mut parts.headers);
         let dispatch = Dispatch::new(Request::from_parts(parts, Body::new(asked)));
-        let mut dispatch = dispatch.count_holdings(limits.passage.clone());
-        let space = dispatch.says_encoding().then(|| limits.space([place.charge(), place.charge()]));
-        if let Some(space) = &space {
-            dispatch = dispatch.room(space.clone());
-        }
-        let handed = self.egress.backend_connections.hand(&wanted, place, dispatch).await;
+        let dispatch = dispatch.count_holdings(limits.passage.clone());
+        let space = says_encoding(dispatch.headers()).then(|| limits.space([place.charge(), place.charge()]));
+        let handover = Handover::new(dispatch, space.clone().map(|space| space as _));
+        let handed = self.egress.backend_connections.hand(&wanted, place, handover).await;
         let (handed, place) = handed.map_err(|refused| self.refused(&path, refused))?;
         limits.check().map_err(|refused| self.refused(&path, refused))?;
         space.iter().for_each(|space| space.answered());

@@ -12,12 +12,14 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::arrival;
+use crate::backend_connection::Handover;
 use crate::backend_connections::{BackendConnections, Wanted};
 use crate::bodies::{Answer, Asked, Passage, Record};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Meter;
 use crate::connections::Connections;
+use crate::conversion::says_encoding;
 use crate::deadline;
 use crate::health::Health;
 use crate::inside::Inside;
@@ -132,16 +134,14 @@ impl Frontend {
         client.sign(&mut parts.headers);
         deadline::shrink(&mut parts.headers, record.began)?;
         let dispatch = Dispatch::new(Request::from_parts(parts, Body::new(asked)));
-        let mut dispatch = dispatch.count_holdings(passage.clone());
-        let space = dispatch.says_encoding().then(|| {
+        let dispatch = dispatch.count_holdings(passage.clone());
+        let space = says_encoding(dispatch.headers()).then(|| {
             let charges = [place.charge(), place.charge()];
             Arc::new(Space::new(config.clone(), record.passage.clone(), self.metrics.clone(), charges))
         });
-        if let Some(space) = &space {
-            dispatch = dispatch.room(space.clone());
-        }
+        let handover = Handover::new(dispatch, space.clone().map(|space| space as _));
         record.timeline.reached(Stage::Handed, &self.metrics.monitor);
-        let (handed, place) = self.backend_connections.hand(&wanted, place, dispatch).await?;
+        let (handed, place) = self.backend_connections.hand(&wanted, place, handover).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);
         }

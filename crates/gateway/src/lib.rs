@@ -27,6 +27,7 @@ mod client;
 mod config;
 mod connection;
 mod connections;
+mod conversion;
 mod deadline;
 mod descriptors;
 mod egress;

@@ -9,12 +9,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use tollfree::gateway::{Announced, Conversion, Conversions, RateLimitedLog};
+use tollfree::gateway::{Announced, RateLimitedLog};
 use tollfree::metrics::BOUNDS;
 use tollfree_control::{DeviceState, MethodState, ObjectState, State};
 
 use crate::client::Client;
 use crate::config::{Device, Policy};
+use crate::conversion::{Conversion, Conversions};
 use crate::monitor::{self, Monitor};
 use crate::refusal::Refusal;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tollfree::gateway::Room;
 use tonic::Status;
 
 use crate::bodies::{Passage, too_long, too_much};
 use crate::config::Config;
+use crate::conversion::Room;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};

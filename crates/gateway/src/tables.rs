@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollfree::gateway::{MethodTypes, Tables, read_file};
+use tollfree::gateway::read_file;
 use tollfree_schema::Schema;
 
 use crate::config::Config;
+use crate::conversion::{MethodTypes, Tables};
 
 /// The longest descriptor set that is read, in bytes.
 const LEN_MAX: u64 = 64 << 20;

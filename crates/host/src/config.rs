@@ -46,8 +46,8 @@ pub struct Config {
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
-    /// A server that is a gateway: it accepts peers that attach or call through it, and no others.
-    pub is_gateway: bool,
+    /// A server: who comes.
+    pub accepts: Accepts,
     /// A client: the target that it calls by way of the gateway that it connects to.
     pub via: Option<Arc<str>>,
     /// The name of the pool that this process is a member of, where messages may be segmented messages of it
@@ -56,6 +56,16 @@ pub struct Config {
     /// A gateway, and a server that attaches to one: messages to the server may be segmented messages of a pool that it joins later on, when the
     /// gateway has named it.
     pub lending: bool,
+}
+
+/// Who comes to a server's socket. Others are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accepts {
+    /// Those that call.
+    #[default]
+    Callers,
+    /// Those that attach to a gateway, or call by way of it.
+    Backends,
 }
 
 impl Default for Config {
@@ -75,7 +85,7 @@ impl Default for Config {
             refusals: Refusals::default(),
             tokens: None,
             load: false,
-            is_gateway: false,
+            accepts: Accepts::Callers,
             via: None,
             pool: None,
             lending: false,

@@ -16,7 +16,7 @@ use tollfree_ring::Geometry;
 use tollfree_session::{Limits, Recording, Role};
 
 use crate::admission::Seat;
-use crate::config::Config;
+use crate::config::{Accepts, Config};
 use crate::ends::Ends;
 use crate::error::HandshakeError;
 use crate::mail::{Mail, Step};
@@ -123,7 +123,7 @@ impl Attached {
         let setup = Setup {
             role: self.role,
             policy: config.wait,
-            gathers: config.is_gateway && config.wait != WaitPolicy::LowLatency,
+            gathers: config.accepts == Accepts::Backends && config.wait != WaitPolicy::LowLatency,
             limits: config.limits,
             peer_limits: self.peer_limits,
             segmented_messages: self.lends || self.peer_pool == PeerPool::Same,
@@ -270,10 +270,10 @@ fn check_versions(hello: &Hello) -> Result<(), HandshakeError> {
 
 /// Whether a client may ask this here.
 fn check_kind(asked: u32, config: &Config) -> Result<(), HandshakeError> {
-    match (asked, config.is_gateway) {
-        (kind::HELLO, false) | (kind::ATTACH | kind::VIA, true) => Ok(()),
-        (kind::HELLO, true) => Err(HandshakeError::Gateway),
-        (kind::ATTACH | kind::VIA, false) => Err(HandshakeError::NoGateway),
+    match (asked, config.accepts) {
+        (kind::HELLO, Accepts::Callers) | (kind::ATTACH | kind::VIA, Accepts::Backends) => Ok(()),
+        (kind::HELLO, Accepts::Backends) => Err(HandshakeError::Gateway),
+        (kind::ATTACH | kind::VIA, Accepts::Callers) => Err(HandshakeError::NoGateway),
         _ => Err(ANOTHER_KIND),
     }
 }

@@ -21,6 +21,19 @@ pub mod encodings {
     pub const KNOWN: u8 = GZIP | DEFLATE;
 }
 
+/// The method by which a gateway asks for a description, in a session that began with ATTACH.
+pub const DESCRIBE: &str = "/tollfree.Objects/Describe";
+/// The method by which it asks a process to join the pool in which it places objects for it.
+pub const JOIN: &str = "/tollfree.Objects/Join";
+/// The header of [`DESCRIBE`] with the method's path.
+pub const METHOD_HEADER: &str = "tollfree-method";
+/// The header of [`JOIN`] with the pool's address.
+pub const POOL_HEADER: &str = "tollfree-pool";
+/// The header of [`JOIN`] with that by which the process joins.
+pub const INVITATION_HEADER: &str = "tollfree-invitation";
+/// The header by which a process says that its answer is not to be compressed.
+pub const PLAIN_HEADER: &str = "tollfree-plain";
+
 /// The beginning of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -27,9 +27,10 @@ pub(crate) fn of_content(code: Code, words: impl Into<String>) -> Status {
     sourced(Status::new(code, words), Trouble::Content)
 }
 
-/// What a gateway says of messages for which there is no room: its words are about them.
+/// Marks a status of a gateway's own whose words are about what a call carries, and about nothing else: the client may read them
+/// ([`for_outside`](crate::gateway::for_outside)).
 #[cold]
-pub(crate) fn of_room(status: Status) -> Status {
+pub fn about_content(status: Status) -> Status {
     sourced(status, Trouble::Content)
 }
 

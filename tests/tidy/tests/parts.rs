@@ -340,3 +340,45 @@ fn a_topic_uses_only_topics_above_it() {
     );
     hold("topics of tollfree in ARCHITECTURE.md", complaints);
 }
+
+/// What a gateway of somebody else's could be made of, too.
+const GATEWAY_USES: [&str; 7] = ["balancer", "control", "layout", "pool", "processor", "schema", "tollfree"];
+
+#[test]
+fn the_gateway_is_made_of_public_parts_alone() {
+    let manifests = manifests();
+    let uses = &manifests["gateway"].uses;
+    let mut complaints: Vec<String> = uses
+        .iter()
+        .filter(|part| !GATEWAY_USES.contains(&part.as_str()))
+        .map(|part| format!("it uses {part}, which only drivers and sessions are made of"))
+        .collect();
+    // What is for generated code, and hidden in the documentation.
+    let hidden = ["tollfree::direct", "use tollfree::{direct"];
+    let sources = files().into_iter().filter(|file| file.path.starts_with("crates/gateway/src/"));
+    let mut count = 0;
+    for file in sources {
+        count += 1;
+        let text = read(&file.path);
+        let found = hidden.iter().filter(|name| text.contains(**name));
+        complaints.extend(found.map(|name| format!("{} has {name}", file.path)));
+    }
+    assert!(count > 40, "{count} sources were found");
+    hold("crates/gateway", complaints);
+}
+
+/// What a gateway needs and a client or server doesn't.
+const GATEWAY_ONLY: [&str; 6] = ["clap", "figment", "flate2", "opentelemetry", "toml", "x509-parser"];
+
+#[test]
+fn a_client_stands_on_nothing_that_only_a_gateway_needs() {
+    let arguments = ["tree", "--offline", "--prefix", "none", "-e", "normal", "-p", "tollfree"];
+    let output =
+        Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains("tollfree-session"), "the tree was found");
+    let found = GATEWAY_ONLY.iter().filter(|name| names.contains(*name));
+    hold("what tollfree stands on", found.map(|name| format!("it needs {name}")).collect());
+}

@@ -27,7 +27,8 @@ impl Gateway {
     fn start(handshake_timeout: Duration) -> Gateway {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Path(directory.path().join("gateway.sock"));
-        let config = Config { is_gateway: true, lending: true, handshake_timeout, ..Config::default() };
+        let config =
+            Config { accepts: Accepts::Backends, lending: true, handshake_timeout, ..Config::default() };
         let listener = Listener::bind(&address, config).unwrap();
         Gateway { address, listener, directory }
     }

@@ -24,7 +24,7 @@ struct Ends {
 async fn attached(wait: WaitPolicy) -> Ends {
     let directory = tempfile::tempdir().unwrap();
     let address = Address::Path(directory.path().join("gateway.sock"));
-    let config = Config { is_gateway: true, ..Config::default() };
+    let config = Config { accepts: Accepts::Backends, ..Config::default() };
     let mut listener = Listener::bind(&address, config).unwrap();
     std::thread::spawn(move || {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

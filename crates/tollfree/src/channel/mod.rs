@@ -32,7 +32,7 @@ use crate::endpoint::balance::{Balance, Balancer, HealthCheck};
 use crate::endpoint::error::{ChannelError, USER_AGENT_LEN_MAX};
 use crate::endpoint::http2::Http2;
 use crate::endpoint::path::Path;
-use crate::endpoint::place::{Files, is_device, is_gateway};
+use crate::endpoint::place::{Files, is_device, is_gateway_address};
 use crate::endpoint::upgrade::{Settings, Upgrade};
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
@@ -379,7 +379,7 @@ impl ChannelBuilder {
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
         if let Some(target) = self.config.via.clone() {
-            let other = self.uris().find(|uri| !is_gateway(uri));
+            let other = self.uris().find(|uri| !is_gateway_address(uri));
             let wrong = other.map(|uri| {
                 format!("{uri} is no gateway's address: write shm:///path or device+tls://host:port")
             });

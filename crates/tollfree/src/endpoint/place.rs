@@ -93,7 +93,7 @@ pub(crate) fn is_device(_: &str) -> bool {
 }
 
 /// Whether a text may be a gateway's address.
-pub(crate) fn is_gateway(uri: &str) -> bool {
+pub(crate) fn is_gateway_address(uri: &str) -> bool {
     uri.starts_with("shm") || is_device(uri)
 }
 

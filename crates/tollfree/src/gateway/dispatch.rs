@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -10,13 +10,11 @@ use crate::call::attempts::{Call, Failed, deadline_ns};
 use crate::endpoint::Connection;
 use crate::endpoint::balance::Picked;
 use crate::gateway::Attached;
-use crate::gateway::objects::Way;
-use crate::http::call::Replayed;
+use crate::http::call::{Replayed, RequestChange};
 use crate::http::replay::KEPT_LEN_MAX;
-use crate::message::encoding::headers_say_encoding;
+use crate::message::converter::Converter;
 use crate::message::holdings::Holdings;
 use crate::message::out_of_band::{OfClient, OfServer};
-use crate::message::repacking::{Repacking, Room};
 use crate::metadata::timeout;
 
 /// A call that a gateway hands to a backend connection, and to another if that one has not looked at it.
@@ -25,7 +23,6 @@ use crate::metadata::timeout;
 /// answer begins, so that such a call can be failed over.
 pub struct Dispatch {
     call: Replayed,
-    room: Option<Arc<dyn Room>>,
     holdings: Option<Arc<dyn Holdings>>,
     /// It came by a session, so its answer stays on this host, and may pass beside its body.
     is_relayed: bool,
@@ -61,31 +58,40 @@ impl Dispatch {
         if let Some(onward) = came {
             parts.extensions.insert(OfClient(onward));
         }
-        Dispatch {
-            call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns),
-            room: None,
-            holdings: None,
-            is_relayed,
-        }
+        let call = Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns);
+        Dispatch { call, holdings: None, is_relayed }
     }
 
-    /// Whether the call says how its messages are compressed, or how those of its answer may be.
-    pub fn says_encoding(&self) -> bool {
-        headers_say_encoding(self.call.headers())
+    /// As `/acme.v1.Orders/Get`.
+    pub fn path(&self) -> &str {
+        self.call.path()
     }
 
-    /// Has compressed messages inflated, and answers deflated, where the handler takes objects, as long as there is room. Without it, that is
-    /// the backend's, which gets such messages as bytes. Answers to a call that came by a session are not deflated.
-    #[must_use]
-    pub fn room(self, room: Arc<dyn Room>) -> Dispatch {
-        Dispatch { room: Some(room), ..self }
+    /// The request's headers, as they came.
+    pub fn headers(&self) -> &HeaderMap {
+        self.call.headers()
+    }
+
+    /// Whether it came by a [`ViaSession`](crate::gateway::ViaSession), and its flat messages may pass as they are.
+    pub fn is_relayed(&self) -> bool {
+        self.is_relayed
     }
 
     /// Counts what is held of objects of the answer that are longer than a frame, or long to verify. A call for whose answer there is no
-    /// room ends RESOURCE_EXHAUSTED.
+    /// room ends RESOURCE_EXHAUSTED. To be said before the converter.
     #[must_use]
     pub fn count_holdings(self, holdings: Arc<dyn Holdings>) -> Dispatch {
         Dispatch { holdings: Some(holdings), ..self }
+    }
+
+    /// Has messages changed for the backend connection that the call is handed to next. `None`: they go as they are.
+    pub fn convert(&mut self, converter: Option<Arc<dyn Converter>>) {
+        self.call.convert(converter, self.holdings.clone());
+    }
+
+    /// Has the request changed for the backend connection that the call is handed to next. `None`: it goes as it is.
+    pub fn change_request(&mut self, change: Option<Arc<RequestChange>>) {
+        self.call.change(change);
     }
 }
 
@@ -96,25 +102,11 @@ impl Attached {
     /// [`Unanswered`] says whether another backend connection may have the call.
     pub async fn hand(&self, dispatch: &mut Dispatch) -> Result<Response<Body>, Unanswered> {
         let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
-        let way =
-            self.objects.of(dispatch.call.path(), dispatch.call.headers(), dispatch.room.as_ref(), self);
-        let (translation, repacking, conversion) = match way {
-            Way::Plain => (None, None, None),
-            Way::Objects(translation, repacking) => (Some(translation), repacking, None),
-            Way::Bytes(conversion) => (None, None, Some((self.objects.conversions().clone(), conversion))),
-            Way::Refused(status) => return Err(Unanswered { status, may_fail_over: false }),
-        };
-        dispatch.call.translate(translation, dispatch.holdings.clone());
-        dispatch.call.repack(match dispatch.is_relayed {
-            true => repacking.map(Repacking::of_request),
-            false => repacking,
-        });
-        dispatch.call.count(conversion);
         // An attempt that no server has looked at is none to the one that answers.
         match dispatch.call.attempt(&Picked { endpoint, connection }, 0).await {
             Ok(response) => {
                 dispatch.call.commit();
-                Ok(dispatch.call.repacked(response.map(Body::new)))
+                Ok(response.map(Body::new))
             }
             Err(Failed { status, unseen }) => {
                 let may_fail_over = unseen && !self.is_open() && dispatch.call.is_whole();

@@ -31,11 +31,7 @@
 
 mod admission;
 mod dispatch;
-mod objects;
 mod out_of_band;
-mod places;
-mod shelves;
-mod tables;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,10 +43,11 @@ use tokio::sync::watch;
 #[cfg(feature = "tls")]
 use tollfree_driver_tokio::StreamListener;
 use tollfree_driver_tokio::{
-    Address, AddressError, Attachment, Config, Listener, PeerIdentity, PeerPolicy, Purpose, Quotas, Refusals,
-    Registration, WaitPolicy,
+    Accepts, Address, AddressError, Attachment, Config, Listener, LocalPeer, PeerIdentity, PeerPolicy,
+    Purpose, Quotas, Refusals, Registration, WaitPolicy,
 };
 use tollfree_layout::limits::WINDOW_RESERVE;
+use tollfree_pool::Pool;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
@@ -71,24 +68,25 @@ pub use crate::server::http2_body::Http2RequestBody;
 pub use crate::trouble::for_outside;
 pub use admission::Admission;
 pub use dispatch::{Dispatch, Unanswered};
-use objects::Objects;
 pub use out_of_band::OutOfBandMessages;
-pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_driver_tokio::StreamPolicy;
 pub use tollfree_driver_tokio::{
-    Announced, Batch, BindError, DoorbellMode, FileError, RateLimitedLog, RegisterError, Registers,
-    RemoteIdentity, SocketFile, SocketMode, Spin, aside, bind_unix, is_listed, is_master_of, is_same_user,
-    own_user, read_file,
+    Announced, Batch, BindError, DoorbellMode, Encoded, FileError, RateLimitedLog, RegisterError, Registers,
+    RemoteIdentity, SocketFile, SocketMode, Spin, Token, aside, bind_unix, is_listed, is_master_of,
+    is_same_user, own_user, read_file,
 };
 
 /// What both ends of a stream say in TLS that they speak (ALPN).
 #[cfg(feature = "tls")]
 pub const STREAM_PROTOCOL: &[u8] = tollfree_layout::device::PROTOCOL;
 
-pub use crate::message::conversions::{Conversion, Conversions, OnUnconvertible};
-pub use crate::message::holdings::Holdings;
-pub use crate::message::repacking::Room;
+pub use crate::http::call::RequestChange;
+pub use crate::message::aside::{Turns, run_aside};
+pub use crate::message::converter::{Converter, Which};
+pub use crate::message::framing::{Deframer, Lengths, tell_lengths};
+pub use crate::message::holdings::{Held, Holdings};
+pub use crate::status::about_content;
 
 /// What those who come to a backend listener may have.
 #[derive(Clone, Debug)]
@@ -104,11 +102,9 @@ pub struct Limits {
     pub calls_per_session: u32,
     /// How sessions wait.
     pub wait: WaitPolicy,
-    /// Whether calls are handed as objects to handlers that take them so: requests of the world are decoded here, and answers encoded;
-    /// objects of backends are failed over.
+    /// Whether calls may be handed as objects to handlers that take them so: those of backends are handed on as they come, where a [`Converter`]
+    /// is said, and backends are told that they may be asked to join a pool.
     pub objects: bool,
-    /// What becomes of requests that can't be handed to such handlers as objects.
-    pub on_unconvertible: OnUnconvertible,
     /// Length of the ring by which each session is told, in bytes: a power of two from 4 KiB to 32 KiB.
     pub ring_len: usize,
     /// Length of the payload area that a session gets for large messages to it, in bytes: 64 KiB to 16 MiB.
@@ -124,7 +120,6 @@ impl Default for Limits {
             calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
             wait: WaitPolicy::default(),
             objects: true,
-            on_unconvertible: OnUnconvertible::default(),
             ring_len: tollfree_layout::limits::RING_LEN_DEFAULT,
             area_len: tollfree_layout::limits::AREA_LEN_DEFAULT,
         }
@@ -137,7 +132,7 @@ impl Limits {
             wait: self.wait,
             peers: self.peers,
             agent: Some("tollfree-gateway".into()),
-            is_gateway: true,
+            accepts: Accepts::Backends,
             load: true,
             ring_len: self.ring_len,
             area_len: self.area_len,
@@ -166,7 +161,7 @@ impl Limits {
 pub struct BackendListener {
     entrance: Entrance,
     refusals: Refusals,
-    objects: Objects,
+    objects: bool,
     /// Sessions of channels that are served.
     sessions: Arc<AtomicUsize>,
 }
@@ -219,7 +214,7 @@ impl BackendListener {
         let address: Address = uri
             .parse()
             .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
-        let objects = Objects::new(limits.objects, limits.on_unconvertible, Conversions::default());
+        let objects = limits.objects;
         let config = limits.config();
         let refusals = config.refusals.clone();
         let listener = bound::listen(address, config).await?;
@@ -243,7 +238,7 @@ impl BackendListener {
         policy: StreamPolicy,
         limits: Limits,
     ) -> Result<BackendListener, ServeError> {
-        let objects = Objects::new(limits.objects, limits.on_unconvertible, Conversions::default());
+        let objects = limits.objects;
         let config = limits.config();
         let refusals = config.refusals.clone();
         let listener = StreamListener::bind(address, policy, config)
@@ -266,20 +261,12 @@ impl BackendListener {
     pub async fn accept(&mut self) -> Option<Accepted> {
         let attachment = Arc::new(self.entrance.accept().await?);
         Some(match attachment.purpose().clone() {
-            Purpose::Attach(registration) => Accepted::Attached(Attached::new(
-                attachment,
-                registration,
-                &self.entrance.address(),
-                self.objects.anew(Conversions::default()),
-            )),
+            Purpose::Attach(registration) => {
+                Accepted::Attached(Attached::new(attachment, registration, &self.entrance.address()))
+            }
             Purpose::Via(target) => {
                 let (target, sessions) = (ViaTarget(target), self.sessions.clone());
-                Accepted::Session(ViaSession {
-                    attachment,
-                    target,
-                    sessions,
-                    objects: self.objects.are_wanted(),
-                })
+                Accepted::Session(ViaSession { attachment, target, sessions, objects: self.objects })
             }
             Purpose::Call => unreachable!("the handshake refuses it at a gateway's socket"),
         })
@@ -337,16 +324,10 @@ pub struct Attached {
     registration: Registration,
     endpoint: Arc<Endpoint>,
     channel: Channel,
-    objects: Arc<Objects>,
 }
 
 impl Attached {
-    fn new(
-        attachment: Arc<Attachment>,
-        registration: Registration,
-        backend_listener: &str,
-        objects: Objects,
-    ) -> Attached {
+    fn new(attachment: Arc<Attachment>, registration: Registration, backend_listener: &str) -> Attached {
         let process = match attachment.remote() {
             Some(remote) => remote.address.to_string(),
             None => format!("process {}", attachment.peer().pid),
@@ -357,26 +338,30 @@ impl Attached {
         );
         let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
         let channel = Channel::of_attached(endpoint.clone());
-        Attached { attachment, registration, endpoint, channel, objects: Arc::new(objects) }
+        Attached { attachment, registration, endpoint, channel }
     }
 
-    /// Has it counted elsewhere what becomes of messages whose handlers take objects, as together with those of other backend connections. To be
-    /// said before a call is handed to it.
-    pub fn count_conversions(&mut self, conversions: &Conversions) {
-        self.objects = Arc::new(self.objects.anew(conversions.clone()));
+    /// The fingerprint of the types that a method takes as flat messages ([`Converter::types`]), once its process has said so: from its first
+    /// call on.
+    pub fn object_types(&self, path: &str) -> Option<u64> {
+        self.attachment.object_types(path)
     }
 
-    /// Has it counted elsewhere what its process makes the gateway hold: tables of its types, and methods that take objects. To be said
-    /// before a call is handed to it.
-    pub fn count_holdings(&mut self, holdings: Arc<dyn Holdings>) {
-        let mut objects = self.objects.anew(self.objects.conversions().clone());
-        objects.count_holdings(holdings);
-        self.objects = Arc::new(objects);
+    /// Whether its process may be asked to join a pool in which large flat messages are placed for it: it is one of this process's own user, by the
+    /// kernel's word, and has said that it can.
+    pub fn reads_in_place(&self) -> bool {
+        let is_own = |peer: LocalPeer| PeerPolicy::SameUser.allows(peer.identity().uid);
+        self.attachment.lends() && self.attachment.local_peer().is_some_and(is_own)
     }
 
-    /// Has its methods' messages changed by these tables, where its process has the same types. Calls under way go on as they are.
-    pub fn use_tables(&self, tables: Option<Arc<Tables>>) {
-        self.objects.give(tables);
+    /// Places large flat messages for it in this pool from now on, of which its process is a member. To be said once.
+    pub fn place_objects_in(&self, pool: Pool) {
+        _ = self.endpoint.sharing.places_in.set(pool);
+    }
+
+    /// How it is called in log lines.
+    pub fn name(&self) -> &str {
+        &self.endpoint.name
     }
 
     /// The group that it says it belongs to.

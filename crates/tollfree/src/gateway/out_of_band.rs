@@ -2,8 +2,8 @@
 
 use http::Request;
 
+use crate::message::converter::Which;
 use crate::message::out_of_band::{OfServer, OutOfBand};
-use crate::message::translation::Which;
 
 /// Messages of one call that pass beside its bodies: they came as objects, and are failed over as they are. An empty message stands in
 /// for each of them.

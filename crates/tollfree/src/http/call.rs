@@ -16,12 +16,9 @@ use crate::http::http2_attempt;
 use crate::http::replay::Replay;
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
-use crate::message::conversions::{Conversion, Conversions};
-use crate::message::framing::Told;
+use crate::message::converter::Converter;
 use crate::message::holdings::Holdings;
 use crate::message::out_of_band::{OfClient, OutOfBand};
-use crate::message::repacking::Repacking;
-use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code};
 use crate::metrics::MadeCall;
 
@@ -43,6 +40,9 @@ pub(crate) async fn run(
     make(&channel, &terms, &mut call, None).await
 }
 
+/// Changes a request before it is sent, which may be more than once: its headers, and its body for another one.
+pub type RequestChange = dyn Fn(&mut HeaderMap, Body) -> Body + Send + Sync;
+
 /// A request that can be sent again while it is short.
 pub(crate) struct Replayed {
     uri: Uri,
@@ -52,10 +52,8 @@ pub(crate) struct Replayed {
     deadline_ns: Option<u64>,
     /// Where the channel has metrics.
     made: Option<MadeCall>,
-    /// What becomes of its messages, where that is counted for all of them alike.
-    conversion: Option<(Conversions, Conversion)>,
-    /// How its messages are inflated, and those of its answer deflated.
-    repacking: Option<Repacking>,
+    /// How each attempt's request is changed, where a gateway has something to change.
+    change: Option<Arc<RequestChange>>,
 }
 
 impl Replayed {
@@ -67,16 +65,7 @@ impl Replayed {
         deadline_ns: Option<u64>,
     ) -> Replayed {
         let replay = Replay::new(body, OfClient::of(&extensions));
-        Replayed {
-            uri,
-            headers,
-            extensions,
-            replay,
-            deadline_ns,
-            made: None,
-            conversion: None,
-            repacking: None,
-        }
+        Replayed { uri, headers, extensions, replay, deadline_ns, made: None, change: None }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -84,16 +73,16 @@ impl Replayed {
     }
 
     /// Its messages are changed on their way, or are not any more. What is held of objects of its answer is counted.
-    pub(crate) fn translate(
+    pub(crate) fn convert(
         &mut self,
-        translation: Option<Arc<Translation>>,
+        converter: Option<Arc<dyn Converter>>,
         holdings: Option<Arc<dyn Holdings>>,
     ) {
         let out_of_band = self
             .extensions
             .remove()
-            .and_then(|OfClient(out_of_band)| out_of_band.handed_to(translation.clone()));
-        if let Some(out_of_band) = out_of_band.or_else(|| translation.map(OutOfBand::of_translation)) {
+            .and_then(|OfClient(out_of_band)| out_of_band.handed_to(converter.clone()));
+        if let Some(out_of_band) = out_of_band.or_else(|| converter.map(OutOfBand::of_converter)) {
             self.extensions.insert(OfClient(out_of_band.counted(holdings)));
         }
     }
@@ -102,22 +91,9 @@ impl Replayed {
         &self.headers
     }
 
-    /// Its messages are inflated, and those of its answer deflated, or not any more.
-    pub(crate) fn repack(&mut self, repacking: Option<Repacking>) {
-        self.repacking = repacking;
-    }
-
-    /// An answer as its client is to have it.
-    pub(crate) fn repacked(&self, answer: Response<Body>) -> Response<Body> {
-        match &self.repacking {
-            Some(repacking) => repacking.answer(answer),
-            None => answer,
-        }
-    }
-
-    /// Counts its messages so, however many there will be.
-    pub(crate) fn count(&mut self, conversion: Option<(Conversions, Conversion)>) {
-        self.conversion = conversion;
+    /// Each attempt's request is changed so, or not any more.
+    pub(crate) fn change(&mut self, change: Option<Arc<RequestChange>>) {
+        self.change = change;
     }
 
     /// A server has answered: what comes of the request from here on need not be kept.
@@ -129,13 +105,9 @@ impl Replayed {
     fn request(&self, failed: u32) -> Request<Body> {
         let body = self.replay.again();
         let mut headers = self.headers.clone();
-        let body = match &self.repacking {
-            Some(repacking) => repacking.request(&mut headers, body),
+        let body = match &self.change {
+            Some(change) => change(&mut headers, body),
             None => body,
-        };
-        let body = match self.conversion.clone() {
-            None => body,
-            Some((conversions, conversion)) => Told::body(body, move |_, _| conversions.add(conversion)),
         };
         let mut request = Request::new(match &self.made {
             None => body,

@@ -12,7 +12,7 @@ use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
 use crate::http::response_body::ResponseBody;
-use crate::message::framing::Told;
+use crate::message::framing::tell_lengths;
 use crate::metadata::{
     GRPC_STATUS, GRPC_TIMEOUT, drop_malformed_details, status_code, status_value, timeout_value,
 };
@@ -39,7 +39,7 @@ pub(crate) async fn attempt(
     }
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
     let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
-    let request = request.map(|body| Told::body(body, move |_, len| sent.sent_by_http2(len)));
+    let request = request.map(|body| tell_lengths(body, move |_, len| sent.sent_by_http2(len)));
     let response = channel.call(request).await.map_err(failed)?;
     let (mut head, body) = response.into_parts();
     if let Some(code) = status_code(&head.headers) {
@@ -47,7 +47,7 @@ pub(crate) async fn attempt(
         head.headers.insert(GRPC_STATUS, status_value(code));
         drop_malformed_details(&mut head.headers);
     }
-    let body = Told::body(body, move |_, len| received.received_by_http2(len));
+    let body = tell_lengths(body, move |_, len| received.received_by_http2(len));
     let body = ResponseBody::http2(&head, body, Deadline::new(deadline_ns));
     Ok(Response::from_parts(head, body))
 }

@@ -15,11 +15,11 @@ use crate::http::keeping::KeptRequest;
 use crate::http::request_source::RequestSource;
 use crate::http::response_body::ClientCall;
 use crate::message::aside::{Aside, Worked};
+use crate::message::converter::Converter;
 use crate::message::encoding::says_encoding;
 use crate::message::out_of_band::{Large, OutOfBand, Takes};
 use crate::message::payloads::Sharing;
 use crate::message::relay::{Ready, Relayed};
-use crate::message::translation::Translation;
 use crate::status;
 
 /// Sends a request body message by message.
@@ -31,9 +31,9 @@ pub(crate) struct RequestSender {
     past: Option<Arc<dyn Large>>,
     /// The message at hand is as it came: it was not made what the session takes yet.
     is_raw: bool,
-    /// It is translated elsewhere.
+    /// It is converted elsewhere.
     decoding: Option<Box<Decoding>>,
-    /// Messages that were translated here since the body had nothing.
+    /// Messages that were converted here since the body had nothing.
     worked: Worked,
     /// Where large messages come from.
     out_of_band: Option<OutOfBand>,
@@ -68,7 +68,7 @@ impl Addressed {
     }
 }
 
-/// What a message is translated to.
+/// What a message is converted to.
 struct Made {
     /// It came as an object, and has been made ready.
     relayed: Option<Arc<Relayed>>,
@@ -79,24 +79,24 @@ struct Made {
 /// Messages, or batches, that who waits for the answer sends before it looks for that.
 const SOME_COUNT: usize = 3;
 
-/// A message that is translated elsewhere.
+/// A message that is converted elsewhere.
 enum Decoding {
     Begun(Aside<Result<Made, Status>>),
     Done(Result<Made, Status>),
 }
 
 impl Decoding {
-    fn begin(translation: &Translation, message: Bytes) -> Decoding {
-        let own = translation.clone();
-        let made = move || own.object(&message).map(|object| Made { relayed: None, object });
-        Decoding::Begun(translation.turns().begin(made))
+    fn begin(converter: &Arc<dyn Converter>, message: Bytes) -> Decoding {
+        let own = converter.clone();
+        let made = move || own.flat(&message).map(|object| Made { relayed: None, object });
+        Decoding::Begun(converter.turns().begin(made))
     }
 
     /// `None`: nothing has to be done to it.
-    fn begin_ready(relayed: Arc<Relayed>, reader: Option<&Translation>) -> Option<Decoding> {
+    fn begin_ready(relayed: Arc<Relayed>, reader: Option<&Arc<dyn Converter>>) -> Option<Decoding> {
         let (turns, reader) = (relayed.turns()?.clone(), reader.cloned());
         Some(Decoding::Begun(turns.begin(move || {
-            let Ready { relayed, anew } = relayed.ready(reader.as_ref())?;
+            let Ready { relayed, anew } = relayed.ready(reader.as_deref())?;
             Ok(Made { relayed: Some(relayed), object: anew })
         })))
     }
@@ -131,8 +131,8 @@ impl Objects {
 
 /// What the session's other end takes of the call's messages.
 fn takes<'b>(objects: Option<&Objects>, out_of_band: Option<&'b OutOfBand>) -> Takes<'b> {
-    match (objects.and_then(|objects| objects.taken), out_of_band.and_then(OutOfBand::translation)) {
-        (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
+    match (objects.and_then(|objects| objects.taken), out_of_band.and_then(OutOfBand::converter)) {
+        (Some(true), Some(converter)) => Takes::ObjectsOf(converter),
         (Some(true), None) => Takes::Objects,
         _ => Takes::Bytes,
     }
@@ -200,7 +200,7 @@ impl RequestSender {
         self.source.has_ended() && self.outgoing.is_empty()
     }
 
-    /// Whether a message is translated elsewhere, before which nothing of it may be sent.
+    /// Whether a message is converted elsewhere, before which nothing of it may be sent.
     pub(crate) fn is_decoding(&self) -> bool {
         self.decoding.as_deref().is_some_and(|decoding| matches!(decoding, Decoding::Begun(_)))
     }
@@ -216,7 +216,7 @@ impl RequestSender {
 
     fn begin_decoding(&mut self) -> Option<Decoding> {
         let is_taken = self.objects.as_ref().is_some_and(|objects| objects.taken == Some(true));
-        let reader = self.out_of_band.as_ref().and_then(OutOfBand::translation).filter(|_| is_taken);
+        let reader = self.out_of_band.as_ref().and_then(OutOfBand::converter).filter(|_| is_taken);
         if let Some(past) = &self.past {
             let relayed = past.clone().relayed()?;
             if !self.worked.is_too_much(relayed.len()) {
@@ -289,26 +289,26 @@ impl RequestSender {
         if taken == Some(false) && message.is_some() {
             sharing.payloads.met_other_schema();
         }
-        let translation = self.out_of_band.as_ref().and_then(OutOfBand::translation);
+        let converter = self.out_of_band.as_ref().and_then(OutOfBand::converter);
         let ready = made.as_ref().and_then(|made| made.relayed.clone());
         let past = ready.map(|relayed| relayed as Arc<dyn Large>).or_else(|| self.past.clone());
         if let Some(past) = past {
             let takes = takes(self.objects.as_ref(), self.out_of_band.as_ref());
             let encoded = past.encode(sharing, session.peer_pool(), session, takes)?;
-            let is_done = translation.is_none() || encoded.is_object();
+            let is_done = converter.is_none() || encoded.is_object();
             *message = Some(encoded);
             if is_done {
                 return Ok(());
             }
         }
         if taken == Some(true)
-            && let Some(translation) = translation
+            && let Some(converter) = converter
             && let Some(whole) = message.as_ref().filter(|whole| !whole.is_begun())
         {
             let object = match made {
                 _ if whole.compressed => None,
                 Some(made) => made.object,
-                None => translation.object(&whole.to_bytes())?,
+                None => converter.flat(&whole.to_bytes())?,
             };
             if let Some(object) = object
                 && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
@@ -327,9 +327,9 @@ impl RequestSender {
         session: &Arc<Attachment>,
     ) -> Result<(), Status> {
         if let Addressed::No = self.addressed {
-            let is_translated =
-                self.out_of_band.as_ref().is_some_and(|out_of_band| out_of_band.translation().is_some());
-            let is_large = |message: &&OutgoingMessage| is_translated || sharing.is_large(message.len());
+            let is_converted =
+                self.out_of_band.as_ref().is_some_and(|out_of_band| out_of_band.converter().is_some());
+            let is_large = |message: &&OutgoingMessage| is_converted || sharing.is_large(message.len());
             let plain = self.outgoing.message.as_ref().filter(is_large).cloned();
             self.addressed = Addressed::First { plain: plain.clone() };
             self.wrap_for(sharing, session)?;

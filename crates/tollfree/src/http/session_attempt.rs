@@ -39,7 +39,7 @@ enum State {
     /// Waiting for the response.
     Receive(Arc<ClientCall>),
     /// The response has come; its message is on its way from another thread.
-    Translate(Box<Translated>),
+    Convert(Box<Converted>),
     /// Ended without a response; the request is on its way back from the task that has sent it.
     Return(Box<Return>),
     /// Ended without a response by this session.
@@ -59,7 +59,7 @@ impl State {
 }
 
 /// A response whose message is verified, and perhaps encoded, elsewhere.
-struct Translated {
+struct Converted {
     message: Later,
     headers: HeaderMap,
     code: u16,
@@ -199,15 +199,15 @@ impl ResponseFuture {
                 return self.poll_receive(cx, None);
             }
             State::Await(..) => return self.poll_receive(cx, None),
-            State::Translate(translated) => {
-                let (message, held) = ready!(translated.message.poll(cx))?;
+            State::Convert(converted) => {
+                let (message, held) = ready!(converted.message.poll(cx))?;
                 let body = ResponseBody::whole(
                     message?,
-                    translated.code,
-                    std::mem::take(&mut translated.trailers),
+                    converted.code,
+                    std::mem::take(&mut converted.trailers),
                     self.out_of_band.clone(),
                 );
-                let response = response(std::mem::take(&mut translated.headers), body);
+                let response = response(std::mem::take(&mut converted.headers), body);
                 self.state = State::Done;
                 drop(held);
                 return Poll::Ready(Ok(Some(response)));
@@ -337,7 +337,7 @@ impl ResponseFuture {
         self.state = State::Receive(call);
     }
 
-    /// The response, where all of it has come: the call is over. It may have to be [translated](State::Translate) first. Any other call is
+    /// The response, where all of it has come: the call is over. It may have to be [converted](State::Convert) first. Any other call is
     /// from now on shared with its body.
     ///
     /// # Errors
@@ -364,7 +364,7 @@ impl ResponseFuture {
         self.answered(&headers, answer.into_prefixed(), 0, trailers)
     }
 
-    /// A response all of which has come, with gRPC's prefix before the message. `None`: that is translated first.
+    /// A response all of which has come, with gRPC's prefix before the message. `None`: that is converted first.
     ///
     /// # Errors
     /// The status for an object that is refused.
@@ -386,8 +386,8 @@ impl ResponseFuture {
                 Ok(Some(response(headers, body)))
             }
             Given::Later(message) => {
-                let translated = Translated { message, headers, code, trailers };
-                self.state = State::Translate(Box::new(translated));
+                let converted = Converted { message, headers, code, trailers };
+                self.state = State::Convert(Box::new(converted));
                 Ok(None)
             }
         }
@@ -416,7 +416,7 @@ impl ResponseFuture {
         };
         if let State::Await(..) = &self.state {
             let response = self.whole(&mut incoming)?;
-            if response.is_some() || matches!(self.state, State::Translate(_)) {
+            if response.is_some() || matches!(self.state, State::Convert(_)) {
                 return Poll::Ready(Ok(response));
             }
         }

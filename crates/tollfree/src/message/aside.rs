@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 use tonic::Status;
 
-/// Bytes of messages that one direction of a call may have translated or verified on the thread that serves it, between two of its waits.
+/// Bytes of messages that one direction of a call may have converted or verified on the thread that serves it, between two of its waits.
 /// More is done aside. To verify and encode an object takes up to 6 ns a byte (lists of short strings), so half a millisecond; to decode
 /// one takes up to 15 ns a byte. A message of 64 KiB that is mostly text or bytes takes some 30 µs, about as long as the way to another
 /// thread and back.
@@ -56,9 +56,7 @@ static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*PROCESSORS)
 ///
 /// # Errors
 /// [`JoinError`] where the work panics, or the runtime ends before it.
-pub(crate) async fn run<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, JoinError> {
+pub async fn run_aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     let turn = TURNS.acquire().await;
     let work = move || {
         let done = work();
@@ -70,7 +68,7 @@ pub(crate) async fn run<T: Send + 'static>(
 
 /// The turns of one group's messages. However many wait, those of another group wait for few of them. Clones are of the same group.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Semaphore>);
+pub struct Turns(Arc<Semaphore>);
 
 impl Default for Turns {
     /// On half of the processors at once, so that the other half is free for others.
@@ -81,17 +79,16 @@ impl Default for Turns {
 
 impl Turns {
     /// Whether they are the same group's.
-    #[cfg(test)]
-    pub(crate) fn are(&self, others: &Turns) -> bool {
+    pub fn are(&self, others: &Turns) -> bool {
         Arc::ptr_eq(&self.0, &others.0)
     }
 
-    /// Begins to do the work as [`run`] does, once it has its turn. Must be called in a tokio runtime.
+    /// Begins to do the work as [`run_aside`] does, once it has its turn. Must be called in a tokio runtime.
     pub(crate) fn begin<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Aside<T> {
         let turns = self.0.clone();
         Aside(tokio::spawn(async move {
             let turn = turns.acquire_owned().await;
-            run(move || {
+            run_aside(move || {
                 let done = work();
                 drop(turn);
                 done

@@ -6,10 +6,10 @@ use bytes::{BufMut, BytesMut};
 use tollfree_driver_tokio::{GRPC_PREFIX_LEN, OBJECT_PREFIX, OutgoingMessage};
 
 use crate::message::aside::Worked;
+use crate::message::converter::Converter;
 use crate::message::framing::Deframer;
 use crate::message::out_of_band::{OutOfBand, Takes};
 use crate::message::payloads::Sharing;
-use crate::message::translation::Translation;
 
 /// A row of this length is failed over.
 const ROW_LEN: usize = 32 * 1024;
@@ -18,7 +18,7 @@ const ROW_LEN: usize = 32 * 1024;
 pub(crate) struct Row<'h> {
     bytes: BytesMut,
     longest: usize,
-    /// What was verified or translated on this thread since its sender has waited.
+    /// What was verified or converted on this thread since its sender has waited.
     worked: &'h mut Worked,
 }
 
@@ -62,9 +62,9 @@ impl<'h> Row<'h> {
     }
 
     /// Appends the object of an encoded message, of whatever length. `false`: it has none, or is not to be made here.
-    fn translate(&mut self, message: &[u8], reader: &Translation) -> bool {
+    fn convert(&mut self, message: &[u8], reader: &dyn Converter) -> bool {
         let may = self.takes(message.len()) && self.may_work_on(message.len());
-        may && reader.with_object(message, |object| self.append(object))
+        may && reader.put_flat(message, &mut |object| self.append(object))
     }
 
     fn into_outgoing(self) -> Option<OutgoingMessage> {
@@ -102,7 +102,7 @@ pub(crate) fn next_batch(
         let taken = if out_of_band.out_distance(next) == 0 {
             out_of_band.take_out_to(&mut row, next, deframer.empty_count(), takes)
         } else if let Takes::ObjectsOf(reader) = takes {
-            usize::from(deframer.front().is_some_and(|message| row.translate(message, reader)))
+            usize::from(deframer.front().is_some_and(|message| row.convert(message, &**reader)))
         } else {
             0
         };

@@ -332,11 +332,6 @@ pub(crate) fn says_encoding(block: &[u8]) -> bool {
     pairs(block).flatten().any(|(name, _)| is_encoding(name.as_bytes()))
 }
 
-/// The same of headers that are not packed.
-pub(crate) fn headers_say_encoding(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| is_encoding(name.as_str().as_bytes()))
-}
-
 fn is_encoding(name: &[u8]) -> bool {
     matches!(name, b"grpc-encoding" | b"grpc-accept-encoding")
 }

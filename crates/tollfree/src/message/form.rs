@@ -5,6 +5,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tollfree_driver_tokio::Encoded;
+use tollfree_layout::description::method_fingerprint;
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
 use tonic::{Code, Status};
@@ -159,6 +160,22 @@ pub struct Types {
     pub(crate) fingerprint: u64,
     pub(crate) request: Root,
     pub(crate) reply: Root,
+}
+
+impl Types {
+    /// One fingerprint of both types. No more than a word for whoever compares it: of an object that comes, the receiver asks for
+    /// the type itself.
+    #[inline]
+    pub(crate) fn join(request: u64, reply: u64) -> u64 {
+        method_fingerprint(request, reply)
+    }
+}
+
+impl Root {
+    /// The type of that index in a table that was compiled with the program.
+    pub(crate) const fn new(blob: &'static [u8], type_idx: u32) -> Root {
+        Root { blob, type_idx }
+    }
 }
 
 /// The fingerprint of a method's types, where messages of both are objects.

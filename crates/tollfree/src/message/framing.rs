@@ -19,7 +19,7 @@ pub(crate) const PREFIX_LEN: usize = 5;
 
 /// Chunks in, messages out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deframer {
+pub struct Deframer {
     /// Whole chunks arrive here and are cut without a copy.
     chunk: Bytes,
     /// The beginning of a message that ends in a later chunk.
@@ -27,8 +27,8 @@ pub(crate) struct Deframer {
 }
 
 impl Deframer {
-    /// Takes the next chunk of the body. The one before must have been taken apart by [`next`](Deframer::next).
-    pub(crate) fn push(&mut self, chunk: Bytes) {
+    /// Takes the next chunk of the body. The one before must have been taken apart by [`next_message`](Deframer::next_message).
+    pub fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty());
         if self.partial.is_empty() {
             self.chunk = chunk;
@@ -81,6 +81,11 @@ impl Deframer {
         Some(OutgoingMessage::new(message, compressed))
     }
 
+    /// The next whole message without its prefix, and whether it is compressed. `None`: the next chunk may be pushed.
+    pub fn next_message(&mut self) -> Option<(Bytes, bool)> {
+        self.next().map(|message| (message.to_bytes(), message.compressed))
+    }
+
     /// Whether [`next`](Deframer::next) has one to give. If not, the next chunk may be pushed.
     pub(crate) fn has_whole(&mut self) -> bool {
         let whole = whole_len(&self.chunk).is_some_and(|len| len <= self.chunk.len());
@@ -110,14 +115,14 @@ impl Deframer {
     }
 
     /// Whether a message is begun and not ended.
-    pub(crate) fn is_partial(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()
     }
 }
 
 /// Tells how long messages are that pass by in a body, however it is cut.
 #[derive(Debug, Default)]
-pub(crate) struct Lengths {
+pub struct Lengths {
     prefix: [u8; PREFIX_LEN],
     prefix_len: usize,
     /// Of the present message.
@@ -133,7 +138,7 @@ impl Lengths {
     }
 
     /// Looks at the next bytes; `tell` is given number, from 0, and length of each message that begins in them.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(u64, usize)) {
+    pub fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(u64, usize)) {
         while !bytes.is_empty() {
             let skipped = self.left.min(bytes.len());
             self.left -= skipped;
@@ -152,18 +157,17 @@ impl Lengths {
     }
 }
 
-/// A body as it was, that tells how long the messages in it are, and their numbers. Where it ends well in the middle of one, which
+/// The body as it was, which tells number, from 0, and length of each message that begins in it. Where it ends well in the middle of one, which
 /// tonic passes over, it is an error.
-pub(crate) struct Told<F> {
+pub fn tell_lengths(body: Body, tell: impl FnMut(u64, usize) + Send + Unpin + 'static) -> Body {
+    Body::new(Told { body, lengths: Lengths::default(), tell })
+}
+
+/// Such a body.
+struct Told<F> {
     body: Body,
     lengths: Lengths,
     tell: F,
-}
-
-impl<F: FnMut(u64, usize) + Send + Unpin + 'static> Told<F> {
-    pub(crate) fn body(body: Body, tell: F) -> Body {
-        Body::new(Told { body, lengths: Lengths::default(), tell })
-    }
 }
 
 impl<F: FnMut(u64, usize) + Send + Unpin> http_body::Body for Told<F> {
@@ -262,7 +266,8 @@ mod tests {
                 Ok(http::HeaderMap::from_iter([(crate::metadata::GRPC_STATUS, status)]))
             });
             let body = Full::new(Bytes::copy_from_slice(bytes));
-            let mut body = Told::body(Body::new(body.with_trailers(std::future::ready(trailers))), |_, _| {});
+            let mut body =
+                tell_lengths(Body::new(body.with_trailers(std::future::ready(trailers))), |_, _| {});
             loop {
                 match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Some(Ok(frame))) if frame.is_data() => {}

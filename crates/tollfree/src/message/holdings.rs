@@ -17,14 +17,14 @@ pub trait Holdings: Send + Sync {
 }
 
 /// What is counted of one thing, until it is dropped.
-pub(crate) struct Held {
+pub struct Held {
     holdings: Option<Arc<dyn Holdings>>,
     bytes: usize,
 }
 
 impl Held {
     /// Nothing yet.
-    pub(crate) fn nothing(holdings: Option<&Arc<dyn Holdings>>) -> Held {
+    pub fn nothing(holdings: Option<&Arc<dyn Holdings>>) -> Held {
         Held { holdings: holdings.cloned(), bytes: 0 }
     }
 
@@ -32,7 +32,7 @@ impl Held {
     ///
     /// # Errors
     /// As [`Holdings::add`].
-    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), String> {
+    pub fn add(&mut self, bytes: usize) -> Result<(), String> {
         if let Some(holdings) = &self.holdings {
             holdings.add(bytes)?;
         }

@@ -27,13 +27,12 @@ use tonic::Status;
 
 use crate::message::aside::Turns;
 use crate::message::batching::Row;
-use crate::message::conversions::Conversion;
+use crate::message::converter::{Converter, Which};
 use crate::message::form::unasked;
 use crate::message::holdings::{Held, Holdings};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::relay::{Offer, Relayed};
-use crate::message::translation::{Translation, Which};
-use crate::status::of_room;
+use crate::status::about_content;
 
 /// A message on its way to a session.
 pub(crate) trait Large: Send + Sync {
@@ -68,7 +67,7 @@ pub(crate) enum Takes<'t> {
     /// Objects of the types that this end's are of, too.
     Objects,
     /// Objects of the types that it has sent tables of.
-    ObjectsOf(&'t Translation),
+    ObjectsOf(&'t Arc<dyn Converter>),
 }
 
 /// A message that came by a session, for a stub that takes it past tonic.
@@ -152,7 +151,7 @@ impl Queues {
 pub(crate) struct OutOfBand {
     queues: Arc<Queues>,
     /// There is no stub: what comes as an object is encoded, and what goes out is made one where that is taken.
-    translation: Option<Arc<Translation>>,
+    converter: Option<Arc<dyn Converter>>,
     /// Nor is what comes encoded, where the call came from another session that takes it as it is.
     half: Option<Half>,
     /// Counts objects that are put together, or wait to be verified.
@@ -198,8 +197,8 @@ impl OutOfBand {
     }
 
     /// That of a call that is failed over in another form than it came in.
-    pub(crate) fn of_translation(translation: Arc<Translation>) -> OutOfBand {
-        OutOfBand { translation: Some(translation), ..OutOfBand::default() }.without_stub()
+    pub(crate) fn of_converter(converter: Arc<dyn Converter>) -> OutOfBand {
+        OutOfBand { converter: Some(converter), ..OutOfBand::default() }.without_stub()
     }
 
     /// That of a call that came by a session and is to be failed over to another: the half by which it came.
@@ -247,14 +246,14 @@ impl OutOfBand {
         }
     }
 
-    /// The same half, by which the call is handed to a backend connection with these tables. From the caller's next call of the method on,
+    /// The same half, by which the call is handed to a backend connection with this converter. From the caller's next call of the method on,
     /// objects of those types are taken.
-    pub(crate) fn handed_to(self, translation: Option<Arc<Translation>>) -> Option<OutOfBand> {
+    pub(crate) fn handed_to(self, converter: Option<Arc<dyn Converter>>) -> Option<OutOfBand> {
         let half = self.half.as_ref()?;
-        if let Some(translation) = &translation {
-            half.offer.say(translation);
+        if let Some(converter) = &converter {
+            half.offer.say(converter);
         }
-        Some(OutOfBand { translation, ..self })
+        Some(OutOfBand { converter, ..self })
     }
 
     /// The same, of which it is counted what is held of objects that come.
@@ -268,13 +267,13 @@ impl OutOfBand {
     /// RESOURCE_EXHAUSTED where there is no room for it.
     pub(crate) fn count(&self, len: usize) -> Result<Held, Status> {
         let mut held = Held::nothing(self.holdings.as_ref());
-        held.add(len).map_err(|reason| of_room(Status::resource_exhausted(reason)))?;
+        held.add(len).map_err(|reason| about_content(Status::resource_exhausted(reason)))?;
         Ok(held)
     }
 
     /// How messages are to be changed on their way.
-    pub(crate) fn translation(&self) -> Option<&Translation> {
-        self.translation.as_deref()
+    pub(crate) fn converter(&self) -> Option<&Arc<dyn Converter>> {
+        self.converter.as_ref()
     }
 
     /// Whether objects that come need not be verified.
@@ -284,7 +283,7 @@ impl OutOfBand {
 
     /// The fingerprint of the method's types, where its stubs take objects, or its backend connection does.
     pub(crate) fn types(&self) -> Option<u64> {
-        self.translation().map(Translation::types).or(self.queues.types)
+        self.converter().map(|converter| converter.types()).or(self.queues.types)
     }
 
     /// Whether objects that come are kept apart from what is encoded.
@@ -401,13 +400,11 @@ impl OutOfBand {
 
     /// The session's end: the turns in which an object of `len` bytes that comes is verified, where that is done before it goes on.
     pub(crate) fn turns_of(&self, len: usize) -> Option<&Turns> {
-        let translation = match &self.half {
-            Some(Half { offer, comes: Which::Request, .. }) => {
-                offer.said().filter(|_| !self.is_short(len)).map(|said| &**said)
-            }
-            _ => self.translation(),
+        let converter = match &self.half {
+            Some(Half { offer, comes: Which::Request, .. }) => offer.said().filter(|_| !self.is_short(len)),
+            _ => self.converter(),
         };
-        translation.map(Translation::turns)
+        converter.map(|converter| converter.turns())
     }
 
     /// Whether an object of `len` bytes may be failed over as it is.
@@ -422,8 +419,8 @@ impl OutOfBand {
     /// INTERNAL for one that is not sound, or that nobody has asked for.
     pub(crate) fn give_object(&self, number: u64, object: Bytes) -> Result<Option<Bytes>, Status> {
         let Some(Half { other, offer, comes }) = &self.half else {
-            if let Some(translation) = &self.translation {
-                return translation.encoded(Which::Reply, &object).map(Some);
+            if let Some(converter) = &self.converter {
+                return converter.encoded(Which::Reply, &object).map(Some);
             }
             self.put_back(number, object.len(), Past::Object(object));
             return Ok(None);
@@ -435,24 +432,24 @@ impl OutOfBand {
                 self.take_objects(true);
                 match offer.said() {
                     None if !(is_short && other.holds.load(Ordering::Relaxed)) => return Err(unasked()),
-                    Some(translation) if !is_short => {
-                        return translation.encoded(Which::Request, &object).map(Some);
+                    Some(converter) if !is_short => {
+                        return converter.encoded(Which::Request, &object).map(Some);
                     }
                     // It is verified when it is known whose tables it is to suit.
                     _ => Relayed::request(object, offer.clone()),
                 }
             }
             Which::Reply => {
-                let translation = self.translation.as_ref().ok_or_else(unasked)?;
+                let converter = self.converter.as_ref().ok_or_else(unasked)?;
                 let is_taken = is_short
                     && other.takes_objects.load(Ordering::Acquire)
-                    && offer.said().is_some_and(|said| said.types() == translation.types());
+                    && offer.said().is_some_and(|said| said.types() == converter.types());
                 if !is_taken {
-                    return translation.encoded(Which::Reply, &object).map(Some);
+                    return converter.encoded(Which::Reply, &object).map(Some);
                 }
-                translation.check(Which::Reply, &object)?;
-                translation.count(Conversion::Encoded);
-                Relayed::answer(object, translation.clone())
+                converter.check(Which::Reply, &object)?;
+                converter.passed(Which::Reply);
+                Relayed::answer(object, converter.clone())
             }
         };
         other.put_out(number, relayed, len);

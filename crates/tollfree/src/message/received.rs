@@ -18,7 +18,6 @@ use tollfree_pool::{Patience, Plan, Pool, RefError, SegmentedMessage};
 use tonic::{Code, Status};
 
 use crate::message::aside::{Aside, Worked};
-use crate::message::conversions::Conversion;
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
 use crate::message::form::unasked;
 use crate::message::holdings::Held;
@@ -183,15 +182,15 @@ pub(crate) fn past(
 
 /// Counts a message that came as bytes where an object would have been encoded.
 fn count_bytes(out_of_band: Option<&OutOfBand>, data: &[u8]) {
-    if let Some(translation) = out_of_band.and_then(OutOfBand::translation).filter(|_| !data.is_empty()) {
-        translation.count(Conversion::Bytes);
+    if let Some(converter) = out_of_band.and_then(OutOfBand::converter).filter(|_| !data.is_empty()) {
+        converter.came_encoded();
     }
 }
 
 /// The same of a batch.
 fn count_batch(out_of_band: Option<&OutOfBand>, count: u32) {
-    if let Some(translation) = out_of_band.and_then(OutOfBand::translation) {
-        (0..count).for_each(|_| translation.count(Conversion::Bytes));
+    if let Some(converter) = out_of_band.and_then(OutOfBand::converter) {
+        (0..count).for_each(|_| converter.came_encoded());
     }
 }
 

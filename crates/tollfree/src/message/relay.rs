@@ -15,18 +15,17 @@ use tonic::Status;
 
 use crate::message::aside::Turns;
 use crate::message::batching::Row;
-use crate::message::conversions::Conversion;
+use crate::message::converter::{Converter, Which};
 use crate::message::form::unasked;
 use crate::message::out_of_band::{Large, Takes};
 use crate::message::payloads::{Outlet, Sharing};
-use crate::message::translation::{Translation, Which};
 
 /// What a caller's session has been told of a method whose calls are failed over: which objects are taken. It is said once, when
 /// a backend connection has turned out to take some.
 pub(crate) struct Offer {
     session: Arc<Attachment>,
     method: MethodIdx,
-    said: OnceLock<Arc<Translation>>,
+    said: OnceLock<Arc<dyn Converter>>,
 }
 
 impl Offer {
@@ -35,15 +34,15 @@ impl Offer {
     }
 
     /// Tells the caller that objects of these types are taken, unless it has been told of some.
-    pub(crate) fn say(&self, translation: &Arc<Translation>) {
+    pub(crate) fn say(&self, converter: &Arc<dyn Converter>) {
         self.said.get_or_init(|| {
-            self.session.take_objects(self.method, translation.types());
-            translation.clone()
+            self.session.take_objects(self.method, converter.types());
+            converter.clone()
         });
     }
 
     /// What objects of the caller are.
-    pub(crate) fn said(&self) -> Option<&Arc<Translation>> {
+    pub(crate) fn said(&self) -> Option<&Arc<dyn Converter>> {
         self.said.get()
     }
 }
@@ -59,7 +58,7 @@ enum Kind {
     /// A request, by the caller's word: of the types that it was told of. It may have come before it is known whether it is wanted.
     Asked(Arc<Offer>),
     /// An object of these types that has been verified.
-    Verified(Which, Arc<Translation>),
+    Verified(Which, Arc<dyn Converter>),
     /// What a request is encoded, for a reader that does not take it as an object.
     Encoded,
 }
@@ -76,8 +75,8 @@ impl Relayed {
         Arc::new(Relayed { object, kind: Kind::Asked(offer) })
     }
 
-    pub(crate) fn answer(object: Bytes, translation: Arc<Translation>) -> Arc<Relayed> {
-        Arc::new(Relayed { object, kind: Kind::Verified(Which::Reply, translation) })
+    pub(crate) fn answer(object: Bytes, converter: Arc<dyn Converter>) -> Arc<Relayed> {
+        Arc::new(Relayed { object, kind: Kind::Verified(Which::Reply, converter) })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,12 +95,12 @@ impl Relayed {
     ///
     /// # Errors
     /// As [`Large::encode`].
-    pub(crate) fn ready(self: Arc<Self>, reader: Option<&Translation>) -> Result<Ready, Status> {
+    pub(crate) fn ready(self: Arc<Self>, reader: Option<&dyn Converter>) -> Result<Ready, Status> {
         let Kind::Asked(offer) = &self.kind else { return Ok(Ready { relayed: self, anew: None }) };
         let said = offer.said().ok_or_else(unasked)?;
         if let Some(reader) = reader.filter(|reader| reader.types() == said.types()) {
             reader.check(Which::Request, &self.object)?;
-            reader.count(Conversion::Handed);
+            reader.passed(Which::Request);
             let kind = Kind::Verified(Which::Request, said.clone());
             return Ok(Ready {
                 relayed: Arc::new(Relayed { object: self.object.clone(), kind }),
@@ -109,7 +108,7 @@ impl Relayed {
             });
         }
         let message = said.encoded(Which::Request, &self.object)?.slice(GRPC_PREFIX_LEN..);
-        let anew = reader.map(|reader| reader.object(&message)).transpose()?.flatten();
+        let anew = reader.map(|reader| reader.flat(&message)).transpose()?.flatten();
         Ok(Ready { relayed: Arc::new(Relayed { object: message, kind: Kind::Encoded }), anew })
     }
 }
@@ -125,18 +124,18 @@ impl Large for Relayed {
         match &self.kind {
             Kind::Asked(_) => {
                 let reader = match takes {
-                    Takes::ObjectsOf(reader) => Some(reader),
+                    Takes::ObjectsOf(reader) => Some(&**reader),
                     Takes::Objects | Takes::Bytes => None,
                 };
                 self.ready(reader)?.relayed.encode(sharing, peer, outlet, takes)
             }
-            Kind::Verified(which, translation) => {
+            Kind::Verified(which, converter) => {
                 if !matches!(takes, Takes::Bytes)
                     && let Some(object) = sharing.object(self.object.clone().into(), None, peer, outlet)?
                 {
                     return Ok(object);
                 }
-                let framed = translation.encoded(*which, &self.object)?;
+                let framed = converter.encoded(*which, &self.object)?;
                 Ok(OutgoingMessage::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
             }
             Kind::Encoded => Ok(OutgoingMessage::plain(self.object.clone().into())),
@@ -154,7 +153,7 @@ impl Large for Relayed {
                     && row.may_work_on(self.len())
                     && reader.check(Which::Request, &self.object).is_ok();
                 if is_ready {
-                    reader.count(Conversion::Handed);
+                    reader.passed(Which::Request);
                 }
                 is_ready && row.push(&self.object)
             }

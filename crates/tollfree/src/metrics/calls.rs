@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::message::framing::Told;
+use crate::message::framing::tell_lengths;
 use crate::message::out_of_band::OutOfBand;
 use crate::metrics::latency::Latency;
 use crate::metrics::sides::{Labels, Methods, Side};
@@ -101,13 +101,13 @@ impl ServedCall {
     pub(crate) fn tell_received(&self, body: Body, out_of_band: Option<OutOfBand>) -> Body {
         let bytes = self.bytes.clone();
         let past = move |number| out_of_band.as_ref()?.back_len_of(number);
-        Told::body(body, move |number, len| bytes.received(past(number).unwrap_or(len)))
+        tell_lengths(body, move |number, len| bytes.received(past(number).unwrap_or(len)))
     }
 
     /// An answer's body whose messages count.
     pub(crate) fn tell_sent(&self, body: Body) -> Body {
         let bytes = self.bytes.clone();
-        Told::body(body, move |_, len| bytes.sent(len))
+        tell_lengths(body, move |_, len| bytes.sent(len))
     }
 }
 
@@ -192,7 +192,7 @@ impl MadeCall {
     pub(crate) fn tell_sent(&self, body: Body, out_of_band: Option<OutOfBand>) -> Body {
         let call = self.clone();
         let past = move |number| out_of_band.as_ref()?.out_len_of(number);
-        Told::body(body, move |number, len| call.sent(past(number).unwrap_or(len)))
+        tell_lengths(body, move |number, len| call.sent(past(number).unwrap_or(len)))
     }
 }
 

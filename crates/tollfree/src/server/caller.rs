@@ -60,7 +60,7 @@ pub enum CallerAddress {
         uid: u32,
     },
     /// A backend that calls by way of the gateway, or was led here by it.
-    Backends {
+    Backend {
         /// The process.
         pid: i32,
         /// Its user.
@@ -107,7 +107,7 @@ impl CallerAddress {
             return read_process(rest).map(|(pid, uid)| CallerAddress::Unix { pid, uid });
         }
         if let Some(rest) = text.strip_prefix("shm:") {
-            return read_process(rest).map(|(pid, uid)| CallerAddress::Backends { pid, uid });
+            return read_process(rest).map(|(pid, uid)| CallerAddress::Backend { pid, uid });
         }
         if let Some(rest) = text.strip_prefix("device:") {
             return rest.parse().ok().map(CallerAddress::Remote);
@@ -125,14 +125,34 @@ pub fn remove_ours(headers: &mut HeaderMap) {
     }
 }
 
-/// What a handler says, for a client: where a gateway has led it here (`is_direct_connection`), without what the gateway would have removed.
-pub(crate) fn without_ours(headers: &HeaderMap, is_direct_connection: bool) -> Cow<'_, HeaderMap> {
-    if !is_direct_connection || !headers.keys().any(|name| name.as_str().starts_with(OURS)) {
-        return Cow::Borrowed(headers);
+/// What the client of a session is to its server, as far as answers depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientRole {
+    /// It calls, and no more is known of it.
+    Caller,
+    /// A gateway that this server has attached to.
+    Gateway,
+    /// A process that a gateway has led here.
+    Led,
+}
+
+impl ClientRole {
+    /// What a handler says, for this client: a gateway would have removed some of it for a process that it has led here.
+    pub(crate) fn answer_headers(self, headers: &HeaderMap) -> Cow<'_, HeaderMap> {
+        let is_removed =
+            self == ClientRole::Led && headers.keys().any(|name| name.as_str().starts_with(OURS));
+        if !is_removed {
+            return Cow::Borrowed(headers);
+        }
+        let mut headers = headers.clone();
+        remove_ours(&mut headers);
+        Cow::Owned(headers)
     }
-    let mut headers = headers.clone();
-    remove_ours(&mut headers);
-    Cow::Owned(headers)
+
+    /// Whether it compresses answers in this process's place, unless it is told not to.
+    pub(crate) fn compresses(self) -> bool {
+        self == ClientRole::Gateway
+    }
 }
 
 /// Whom the calls of a session come from, in one with a gateway or with a process that the gateway has named.
@@ -155,14 +175,14 @@ struct Headers {
 impl Callers {
     /// All calls come from the process at the other end, whatever it says.
     pub(crate) fn of_neighbor(peer: PeerIdentity) -> Callers {
-        let address = CallerAddress::Backends { pid: peer.pid, uid: peer.uid };
+        let address = CallerAddress::Backend { pid: peer.pid, uid: peer.uid };
         let caller = Caller(Arc::new(Said { address, subject: None, names: Vec::new() }));
         Callers { neighbor: Some(caller), last: None }
     }
 
-    /// Whether all calls come from a process that a gateway has led here.
-    pub(crate) fn is_neighbor(&self) -> bool {
-        self.neighbor.is_some()
+    /// What the client is that these callers call by.
+    pub(crate) fn role(&self) -> ClientRole {
+        if self.neighbor.is_some() { ClientRole::Led } else { ClientRole::Gateway }
     }
 
     /// Takes the headers that say who calls out of a request's, and puts the [`Caller`] into its extensions.
@@ -257,7 +277,7 @@ mod tests {
         assert_eq!(left.len(), 1, "{left:?}");
         let address = |text| told(&[(Caller::ADDRESS, text)]).0.map(|caller| caller.address());
         assert_eq!(address("unix:pid=7,uid=8"), Some(CallerAddress::Unix { pid: 7, uid: 8 }));
-        assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Backends { pid: 7, uid: 8 }));
+        assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Backend { pid: 7, uid: 8 }));
         assert!(matches!(address("[2001:db8::1]:1"), Some(CallerAddress::Inet(_))));
         let remote = CallerAddress::Remote("[2001:db8::1]:1".parse().unwrap());
         assert_eq!(address("device:[2001:db8::1]:1"), Some(remote));
@@ -300,7 +320,7 @@ mod tests {
         let mut extensions = Extensions::new();
         Callers::of_neighbor(PeerIdentity { pid: 7, uid: 8, gid: 9 }).tell(&mut headers, &mut extensions);
         let caller: Caller = extensions.remove().unwrap();
-        assert_eq!(caller.address(), CallerAddress::Backends { pid: 7, uid: 8 });
+        assert_eq!(caller.address(), CallerAddress::Backend { pid: 7, uid: 8 });
         assert!(caller.subject().is_none() && headers.len() == 1, "{headers:?}");
     }
 

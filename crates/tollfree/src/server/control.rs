@@ -1,30 +1,23 @@
 //! What a gateway asks of a process that has attached to it, beside the calls that it hands in.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use tollfree_driver_tokio::LocalPeer;
+use tollfree_layout::description::{
+    DESCRIBE, DESCRIPTION_HEAD_LEN, DescriptionHead, INVITATION_HEADER, JOIN, METHOD_HEADER, POOL_HEADER,
+};
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::endpoint::direct_connection::ADMIT;
-use crate::message::translation::describe;
+use crate::message::compression::Encodings;
+use crate::message::form::Types;
 use crate::metadata::{GRPC, GRPC_STATUS};
 use crate::server::direct_connection::Admitting;
 use crate::server::http_handle::{Handler, HandlerFuture};
 use crate::server::joining::Joining;
 use crate::server::session_task::Services;
-
-/// By which a gateway asks for the types of a method that is served here with objects.
-pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
-/// By which a gateway asks a backend connection to join the pool in which it places objects for it.
-pub(crate) const JOIN: &str = "/tollfree.Objects/Join";
-/// That pool's address.
-pub(crate) const POOL: HeaderName = HeaderName::from_static("tollfree-pool");
-/// By what it joins there.
-pub(crate) const INVITATION: HeaderName = HeaderName::from_static("tollfree-invitation");
-/// The method's path.
-pub(crate) const METHOD: HeaderName = HeaderName::from_static("tollfree-method");
 
 /// Whether a call is the gateway's own.
 pub(crate) fn is_control(path: &[u8]) -> bool {
@@ -45,9 +38,9 @@ impl LocalRights {
     }
 
     fn join(&self, request: &Request<Body>) -> HandlerFuture {
-        let text = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let address = text(POOL).and_then(|text| text.parse().ok());
-        let invitation = text(INVITATION).and_then(|text| text.parse().ok());
+        let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let address = text(POOL_HEADER).and_then(|text| text.parse().ok());
+        let invitation = text(INVITATION_HEADER).and_then(|text| text.parse().ok());
         let joining = self.joining.clone();
         Box::pin(async move {
             let joined = match (joining, address, invitation) {
@@ -76,7 +69,7 @@ impl Control {
     }
 
     fn describe(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
-        let path = request.headers().get(METHOD).and_then(|value| value.to_str().ok());
+        let path = request.headers().get(METHOD_HEADER).and_then(|value| value.to_str().ok());
         let (service, method) = path
             .and_then(|path| path.strip_prefix('/')?.split_once('/'))
             .ok_or_else(|| Status::invalid_argument("tollfree-method names no method"))?;
@@ -92,6 +85,26 @@ impl Control {
         framed.put_slice(&description);
         Ok(answer(framed.freeze()))
     }
+}
+
+/// How a method's types are told, from the process that serves it to its gateway: a [`Description`](tollfree_layout::description::Description).
+fn describe(types: &Types, encodings: Encodings) -> Bytes {
+    let Types { request, reply, .. } = types;
+    let head = DescriptionHead {
+        request_idx: request.type_idx.into(),
+        reply_idx: reply.type_idx.into(),
+        request_len: (request.blob.len() as u32).into(),
+        accepts: encodings.accepts,
+        sends: encodings.sends,
+        reserved: 0.into(),
+    };
+    let mut bytes = BytesMut::with_capacity(DESCRIPTION_HEAD_LEN + request.blob.len());
+    bytes.put_slice(&head.to_bytes());
+    bytes.put_slice(request.blob);
+    if !std::ptr::eq(request.blob, reply.blob) {
+        bytes.put_slice(reply.blob);
+    }
+    bytes.freeze()
 }
 
 /// An answer with status OK, and these bytes of messages.

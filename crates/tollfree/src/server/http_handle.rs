@@ -24,6 +24,7 @@ use crate::message::framing::Deframer;
 use crate::message::out_of_band::{OutOfBand, Takes};
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
+use crate::server::caller::ClientRole;
 use crate::server::response_writer::ResponseWriter;
 use crate::server::serving::{Handle, Serving, Step};
 use crate::server::typed::run::Passing;
@@ -170,7 +171,9 @@ impl HttpHandle {
             return Some(Step::Said);
         }
         // A gateway deflates in this process's place.
-        if is_plain(&parts.extensions) && self.passing.as_ref().is_some_and(|passing| passing.is_gateway) {
+        if is_plain(&parts.extensions)
+            && self.passing.as_ref().is_some_and(|passing| passing.client.compresses())
+        {
             parts.headers.insert(PLAIN, HeaderValue::from_static("1"));
         }
         match response_writer.pack(&parts.headers) {
@@ -303,8 +306,8 @@ impl Handle for HttpHandle {
         self.poll_response(cx, response_writer, deadline)
     }
 
-    fn is_direct_connection(&self) -> bool {
-        self.passing.as_ref().is_some_and(|passing| passing.is_direct_connection)
+    fn client(&self) -> ClientRole {
+        self.passing.as_ref().map_or(ClientRole::Caller, |passing| passing.client)
     }
 
     fn end(&mut self, _: bool) {

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use crate::metadata::{pack, travelling};
 use crate::metrics::ServedCall;
-use crate::server::caller::without_ours;
+use crate::server::caller::ClientRole;
 use crate::server::final_status::fit;
 use crate::status;
 
@@ -24,17 +24,12 @@ pub(crate) struct ResponseWriter<S> {
     pub(crate) outgoing: Outgoing,
     /// Where the server has metrics.
     pub(crate) record: Option<ServedCall>,
-    /// The client is a process that a gateway has led here.
-    is_direct_connection: bool,
+    client: ClientRole,
 }
 
 impl<S: Borrow<Stream>> ResponseWriter<S> {
-    pub(crate) fn new(
-        stream: S,
-        record: Option<ServedCall>,
-        is_direct_connection: bool,
-    ) -> ResponseWriter<S> {
-        ResponseWriter { stream, outgoing: Outgoing::default(), record, is_direct_connection }
+    pub(crate) fn new(stream: S, record: Option<ServedCall>, client: ClientRole) -> ResponseWriter<S> {
+        ResponseWriter { stream, outgoing: Outgoing::default(), record, client }
     }
 
     /// Packs headers for the client.
@@ -42,7 +37,7 @@ impl<S: Borrow<Stream>> ResponseWriter<S> {
     /// # Errors
     /// As [`pack`].
     pub(crate) fn pack(&self, headers: &HeaderMap) -> Result<Bytes, BlockError> {
-        pack(&without_ours(headers, self.is_direct_connection))
+        pack(&self.client.answer_headers(headers))
     }
 
     /// Ends the call with a status, after what is at hand was sent.
@@ -59,7 +54,7 @@ impl<S: Borrow<Stream>> ResponseWriter<S> {
     /// Ends the call with a status that stands in headers; `what` they are is said where they can't be packed. That of a
     /// call that has failed always can, in part at least.
     pub(crate) fn end_with_headers(&mut self, code: u16, headers: &HeaderMap, what: &str) {
-        let headers = &*without_ours(headers, self.is_direct_connection);
+        let headers = &*self.client.answer_headers(headers);
         match pack(headers) {
             Ok(block) => self.outgoing.ending = Some(Ending::Trailers { code, block }),
             Err(_) if code != 0 => {

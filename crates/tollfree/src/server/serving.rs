@@ -17,6 +17,7 @@ use tonic::{Code, Status};
 
 use crate::call::deadline::{Deadline, Deadlines};
 use crate::metrics::ServedCall;
+use crate::server::caller::ClientRole;
 use crate::server::response_writer::ResponseWriter;
 use crate::status;
 
@@ -33,8 +34,8 @@ pub(crate) trait Handle: Unpin {
         deadline: &Deadline,
     ) -> Poll<Step>;
 
-    /// Whether the client is a process that a gateway has led here.
-    fn is_direct_connection(&self) -> bool;
+    /// Who has called.
+    fn client(&self) -> ClientRole;
 
     /// The handler is not asked again. `is_whole`: it has come to its own end.
     fn end(&mut self, is_whole: bool);
@@ -88,7 +89,7 @@ impl<H: Handle> Serving<H> {
     /// Begins a call; `record` counts it.
     pub(crate) fn begin(&mut self, stream: H::Held, deadlines: Deadlines, record: Option<ServedCall>) {
         let deadline = Deadline::new(deadlines.handler_ns());
-        let response_writer = ResponseWriter::new(stream, record, self.handle.is_direct_connection());
+        let response_writer = ResponseWriter::new(stream, record, self.handle.client());
         self.call =
             Some(Ongoing { response_writer, deadline, client_ns: deadlines.client_ns(), is_ending: false });
     }

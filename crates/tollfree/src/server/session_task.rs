@@ -40,7 +40,7 @@ use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::metrics::{Metrics, ServedCall};
 use crate::server::Http2;
 use crate::server::call_tasks::CallTasks;
-use crate::server::caller::Callers;
+use crate::server::caller::{Callers, ClientRole};
 use crate::server::control::is_control;
 use crate::server::http_handle::{Handler, Held, HttpHandle};
 use crate::server::inline_policy::InlinePolicy;
@@ -542,11 +542,9 @@ impl SessionTask {
         record: Option<ServedCall>,
     ) -> (TypedCall, bool) {
         let mut deadlines = self.deadlines(call.deadline_ns);
-        let is_direct_connection = self.callers.as_ref().is_some_and(Callers::is_neighbor);
+        let client = self.callers.as_ref().map_or(ClientRole::Caller, Callers::role);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
-        let is_gateway = self.control.is_some();
-        let passing =
-            || Passing { sharing: self.sharing.clone(), peer, is_direct_connection, is_gateway, trust };
+        let passing = || Passing { sharing: self.sharing.clone(), peer, client, trust };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {

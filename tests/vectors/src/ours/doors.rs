@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
-use tollfree_driver_tokio::{Address, Config, Listener};
+use tollfree_driver_tokio::{Accepts, Address, Config, Listener};
 use tollfree_layout::handshake::{Hello, kind};
 use tollfree_layout::limits::HELLO_LEN;
 use tollfree_region::Region;
@@ -26,9 +26,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    pub(crate) fn open(is_gateway: bool) -> Result<Door, String> {
-        let role = if is_gateway { "gateway" } else { "server" };
-        let name = format!("tollfree-vectors-{}-{role}", std::process::id());
+    pub(crate) fn open(accepts: Accepts) -> Result<Door, String> {
+        let name = format!("tollfree-vectors-{}-{accepts:?}", std::process::id());
         let address: Address = format!("shm-abstract:{name}").parse().map_err(|error| format!("{error}"))?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -36,7 +35,7 @@ impl Door {
             .build()
             .map_err(|error| error.to_string())?;
         let bound =
-            runtime.block_on(async { Listener::bind(&address, Config { is_gateway, ..Config::default() }) });
+            runtime.block_on(async { Listener::bind(&address, Config { accepts, ..Config::default() }) });
         let listener = bound.map_err(|error| error.to_string())?;
         Ok(Door { name, _runtime: runtime, _listener: listener })
     }

@@ -14,6 +14,7 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
+use tollfree_driver_tokio::Accepts;
 use tollfree_vectors::from_hex;
 
 use crate::doors::Door;
@@ -74,11 +75,14 @@ struct Doors {
 }
 
 impl Doors {
-    fn answer(&mut self, is_gateway: bool, question: &Question) -> Answer {
-        let door = if is_gateway { &mut self.gateway } else { &mut self.server };
+    fn answer(&mut self, accepts: Accepts, question: &Question) -> Answer {
+        let door = match accepts {
+            Accepts::Backends => &mut self.gateway,
+            Accepts::Callers => &mut self.server,
+        };
         let door = match door {
             Some(door) => door,
-            None => door.insert(Door::open(is_gateway)?),
+            None => door.insert(Door::open(accepts)?),
         };
         door.answer(question)
     }
@@ -125,8 +129,8 @@ fn answer(doors: &mut Doors, question: &Question) -> Option<Answer> {
         "conversation-to-server" => conversations::to_server(question),
         "conversation-to-client" => conversations::to_client(question),
         "handshake" => memory::handshake(question),
-        "refused-by-server" => doors.answer(false, question),
-        "refused-by-gateway" => doors.answer(true, question),
+        "refused-by-server" => doors.answer(Accepts::Callers, question),
+        "refused-by-gateway" => doors.answer(Accepts::Backends, question),
         "violation-to-server" => sessions::to_server(question),
         "violation-to-client" => sessions::to_client(question),
         _ => return None,

@@ -140,7 +140,7 @@ pub(crate) struct Pair {
 }
 
 fn gateway() -> Config {
-    Config { is_gateway: true, load: true, wait: WaitPolicy::Park, ..Config::default() }
+    Config { accepts: Accepts::Backends, load: true, wait: WaitPolicy::Park, ..Config::default() }
 }
 
 pub(crate) fn registration() -> Registration {
@@ -168,7 +168,7 @@ impl Lab {
             tls: Arc::new(move || server.clone()),
             subject: Arc::new(|_| Some("CN=backends".into())),
         };
-        let config = Config { is_gateway: true, load: true, ..config };
+        let config = Config { accepts: Accepts::Backends, load: true, ..config };
         let listener = StreamListener::bind("127.0.0.1:0", policy, config).await.unwrap();
         let address = format!("device+tls://localhost:{}", listener.address().port()).parse().unwrap();
         let backends = authority.sign("backends", false);

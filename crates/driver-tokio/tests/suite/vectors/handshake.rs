@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
-use tollfree_driver_tokio::{Address, Config, Listener, Purpose};
+use tollfree_driver_tokio::{Accepts, Address, Config, Listener, Purpose};
 use tollfree_layout::handshake::{AttachHead, HTTP2_PREFACE, Hello, feature, kind, reason};
 use tollfree_layout::limits::{
     AREA_LEN_MAX, GROUP_LEN_MAX, HELLO_LEN, METADATA_LEN_MAX, REGISTRATION_LEN_MAX, SERVICE_COUNT_MAX,
@@ -317,7 +317,8 @@ async fn handshake_messages_are_as_written_down() {
 
     let name = format!("{name}-gateway");
     let address: Address = format!("shm-abstract:{name}").parse().unwrap();
-    let mut door = Listener::bind(&address, Config { is_gateway: true, ..Config::default() }).unwrap();
+    let mut door =
+        Listener::bind(&address, Config { accepts: Accepts::Backends, ..Config::default() }).unwrap();
     let mut refusals_by_gateways = Vec::new();
     for (what, bytes, expected) in refused_by_gateways() {
         let sent = (name.clone(), bytes.clone());

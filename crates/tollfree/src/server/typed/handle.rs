@@ -14,6 +14,7 @@ use crate::message::payloads::Outlet;
 use crate::message::received::Fetching;
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
+use crate::server::caller::ClientRole;
 use crate::server::http_handle::HandlerFuture;
 use crate::server::response_writer::ResponseWriter;
 use crate::server::serving::{Handle, Serving, Step, turn};
@@ -191,9 +192,9 @@ impl Handle for TypedHandle {
         }
     }
 
-    fn is_direct_connection(&self) -> bool {
+    fn client(&self) -> ClientRole {
         let passing = self.run.as_ref().and_then(|run| run.passing());
-        passing.is_some_and(|passing| passing.is_direct_connection)
+        passing.map_or(ClientRole::Caller, |passing| passing.client)
     }
 
     fn end(&mut self, is_whole: bool) {

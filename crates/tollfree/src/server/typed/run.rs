@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use tollfree_driver_tokio::{Ending, Outgoing, PeerPool};
+use tollfree_layout::description::PLAIN_HEADER;
 use tollfree_processor::Trust;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
@@ -21,7 +22,7 @@ use crate::message::deferred::{self, Deferred};
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::{Form, Types};
 use crate::message::payloads::{Outlet, Sharing};
-use crate::server::caller::without_ours;
+use crate::server::caller::ClientRole;
 
 /// A request as the session has it.
 pub struct Raw {
@@ -35,10 +36,7 @@ pub struct Raw {
 pub struct Passing {
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) peer: PeerPool,
-    /// The client is a process that a gateway has led here.
-    pub(crate) is_direct_connection: bool,
-    /// The client is a gateway.
-    pub(crate) is_gateway: bool,
+    pub(crate) client: ClientRole,
     /// The client is a gateway whose objects need not be verified.
     pub(crate) trust: Option<Trust>,
 }
@@ -157,7 +155,7 @@ where
         };
         let answered = ready!(future.poll(cx));
         Poll::Ready(answered.and_then(|mut response| {
-            let Some(Passing { sharing, peer, is_direct_connection, is_gateway, .. }) = &self.passing else {
+            let Some(Passing { sharing, peer, client, .. }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
@@ -171,11 +169,11 @@ where
                     deferred::send(response.get_mut(), &mut self.deferred, sharing, len_max, *peer, outlet)?
                 }
             };
-            if *is_gateway && is_plain(response.extensions()) {
+            if client.compresses() && is_plain(response.extensions()) {
                 // It deflates in this process's place.
-                response.metadata_mut().insert("tollfree-plain", MetadataValue::from_static("1"));
+                response.metadata_mut().insert(PLAIN_HEADER, MetadataValue::from_static("1"));
             }
-            let block = pack(&without_ours(response.metadata().as_ref(), *is_direct_connection))
+            let block = pack(&client.answer_headers(response.metadata().as_ref()))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
                 self.spent = std::mem::take(response.metadata_mut());

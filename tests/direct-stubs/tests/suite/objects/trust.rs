@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollfree::{PeerPolicy, Server};
 use tollfree_direct_stubs::later::probe::probe_server::{Probe, ProbeServer};
 use tollfree_direct_stubs::later::views::tollfree::probe::v1::{Answer, Ask};
-use tollfree_driver_tokio::{Attachment, Config, Listener};
+use tollfree_driver_tokio::{Accepts, Attachment, Config, Listener};
 use tollfree_layout::frame::{events, flags};
 use tollfree_processor::typed::Owned;
 use tollfree_testkit::{Door, Frame};
@@ -59,7 +59,7 @@ fn with_body(len: usize) -> Vec<u8> {
 async fn attached(server: Server) -> (Attachment, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let uri = format!("shm://{}", directory.path().join("gateway").display());
-    let config = Config { is_gateway: true, ..Config::default() };
+    let config = Config { accepts: Accepts::Backends, ..Config::default() };
     let mut listener = Listener::bind(&uri.parse().unwrap(), config).unwrap();
     // It ends with the test's runtime.
     tokio::spawn_for_test(async move { drop(server.attach(uri).await) });

@@ -1,4 +1,4 @@
-//! Compressed messages, inflated and deflated by a gateway for handlers that take objects, in place of their process.
+//! Compressed messages, inflated and deflated for handlers that take objects, in place of their process.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -8,15 +8,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
-use tollfree_driver_tokio::GRPC_PREFIX_LEN;
+use tollfree::gateway::{Deframer, Lengths, about_content};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::message::compression::{ACCEPT_ENCODING, Deflater, ENCODING, Encoding, Encodings, PLAIN};
-use crate::message::conversions::{Conversion, Conversions};
-use crate::message::framing::{Deframer, Lengths};
-use crate::metadata::GRPC_STATUS;
-use crate::status::{of_content, of_room};
+use crate::conversion::counts::{Conversion, Conversions};
+use crate::conversion::encoding::{ACCEPT_ENCODING, Deflater, ENCODING, Encoding, Encodings, PLAIN};
+use crate::conversion::{PREFIX_LEN, content};
 
 /// Bytes that are made before it is asked whether there is room for more.
 const PIECE_LEN: usize = 16 * 1024;
@@ -25,8 +23,8 @@ const INFLATED_AT_ONCE: usize = 256 * 1024;
 /// Bytes that are deflated before other calls have a turn.
 const DEFLATED_AT_ONCE: usize = 64 * 1024;
 
-/// Whether there is room for messages that a gateway inflates, and for those that it is to deflate.
-pub trait Room: Send + Sync {
+/// Whether there is room for messages that are inflated, and for those that are to be deflated.
+pub(crate) trait Room: Send + Sync {
     /// A message of the request has `len` bytes by now. 0: it has gone on. Asked before those bytes are kept.
     ///
     /// # Errors
@@ -42,7 +40,7 @@ pub trait Room: Send + Sync {
 
 /// What is to be done to the messages of one call.
 #[derive(Clone)]
-pub(crate) struct Repacking {
+pub(super) struct Repacking {
     request: Option<Encoding>,
     answer: Option<Encoding>,
     room: Arc<dyn Room>,
@@ -51,7 +49,7 @@ pub(crate) struct Repacking {
 
 impl Repacking {
     /// For a call with these headers. `None`: how its messages are compressed is left to the handler's side.
-    pub(crate) fn of(
+    pub(super) fn of(
         headers: &HeaderMap,
         encodings: Encodings,
         room: &Arc<dyn Room>,
@@ -71,12 +69,12 @@ impl Repacking {
     }
 
     /// The same for a call whose answers are not deflated.
-    pub(crate) fn of_request(self) -> Repacking {
+    pub(super) fn of_request(self) -> Repacking {
         Repacking { answer: None, ..self }
     }
 
     /// A request for the handler's side, which is to know nothing of compression.
-    pub(crate) fn request(&self, headers: &mut HeaderMap, body: Body) -> Body {
+    pub(super) fn request(&self, headers: &mut HeaderMap, body: Body) -> Body {
         headers.remove(ENCODING);
         headers.remove(ACCEPT_ENCODING);
         match self.request {
@@ -86,9 +84,9 @@ impl Repacking {
     }
 
     /// The answer for the client.
-    pub(crate) fn answer(&self, answer: http::Response<Body>) -> http::Response<Body> {
+    pub(super) fn answer(&self, answer: http::Response<Body>) -> http::Response<Body> {
         let (mut parts, body) = answer.into_parts();
-        let is_plain = parts.headers.contains_key(PLAIN) || parts.headers.contains_key(GRPC_STATUS);
+        let is_plain = parts.headers.contains_key(PLAIN) || parts.headers.contains_key("grpc-status");
         // An answer that is compressed already was not made by a handler that takes objects.
         let is_done = is_plain || parts.headers.contains_key(ENCODING);
         let Some(encoding) = self.answer.filter(|_| !is_done) else {
@@ -128,7 +126,7 @@ impl Repacked {
 
     /// Begins with a message. `Some`: it goes on as it is.
     fn begin(&mut self, bytes: Bytes, is_compressed: bool) -> Option<Bytes> {
-        let mut framed = BytesMut::with_capacity(GRPC_PREFIX_LEN + bytes.len());
+        let mut framed = BytesMut::with_capacity(PREFIX_LEN + bytes.len());
         framed.put_u8(is_compressed.into());
         framed.put_u32(bytes.len() as u32);
         self.work = match (self.inflates, is_compressed) {
@@ -155,19 +153,19 @@ impl Repacked {
                     }
                     let len = from.read(&mut piece).map_err(|error| {
                         self.conversions.add(Conversion::Garbled);
-                        of_content(Code::Internal, format!("a compressed message can't be inflated: {error}"))
+                        content(Code::Internal, format!("a compressed message can't be inflated: {error}"))
                     })?;
                     if len == 0 {
                         break (std::mem::take(framed), false);
                     }
-                    self.room.inflated(framed.len() - GRPC_PREFIX_LEN + len).map_err(of_room)?;
+                    self.room.inflated(framed.len() - PREFIX_LEN + len).map_err(about_content)?;
                     framed.put_slice(&piece[..len]);
                     made += len;
                 }
             }
             Some(Work::Deflating(to, rest)) => {
                 let refused = |error: std::io::Error| {
-                    of_content(Code::Internal, format!("an answer can't be deflated: {error}"))
+                    content(Code::Internal, format!("an answer can't be deflated: {error}"))
                 };
                 // Its room is known since it began.
                 to.write_all(&rest.split_to(rest.len().min(DEFLATED_AT_ONCE))).map_err(refused)?;
@@ -178,10 +176,10 @@ impl Repacked {
             }
         };
         self.work = None;
-        let len = u32::try_from(framed.len() - GRPC_PREFIX_LEN).map_err(|_| {
-            of_content(Code::ResourceExhausted, "a message has more than 4 GB in its other form")
+        let len = u32::try_from(framed.len() - PREFIX_LEN).map_err(|_| {
+            content(Code::ResourceExhausted, "a message has more than 4 GB in its other form")
         })?;
-        let mut prefix = &mut framed[..GRPC_PREFIX_LEN];
+        let mut prefix = &mut framed[..PREFIX_LEN];
         prefix.put_u8(is_compressed.into());
         prefix.put_u32(len);
         Ok(Some(framed.freeze()))
@@ -195,7 +193,7 @@ impl Repacked {
         }
         let mut longest = 0;
         self.lengths.pass(data, |_, len| longest = longest.max(len));
-        if longest == 0 { Ok(()) } else { self.room.to_deflate(longest).map_err(of_room) }
+        if longest == 0 { Ok(()) } else { self.room.to_deflate(longest).map_err(about_content) }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Status>> {
@@ -207,8 +205,8 @@ impl Repacked {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if let Some(message) = self.deframer.next() {
-                if let Some(same) = self.begin(message.to_bytes(), message.compressed) {
+            if let Some((message, is_compressed)) = self.deframer.next_message() {
+                if let Some(same) = self.begin(message, is_compressed) {
                     return Poll::Ready(Ok(Some(Frame::data(same))));
                 }
                 continue;
@@ -216,7 +214,7 @@ impl Repacked {
             if !self.deframer.is_partial() {
                 // What was given before has gone on.
                 let emptied = if self.inflates { self.room.inflated(0) } else { self.room.to_deflate(0) };
-                emptied.map_err(of_room)?;
+                emptied.map_err(about_content)?;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
                 Some(frame) => match frame.into_data() {
@@ -227,7 +225,7 @@ impl Repacked {
                     Err(trailers) => return Poll::Ready(Ok(Some(trailers))),
                 },
                 None if self.deframer.is_partial() => {
-                    return Poll::Ready(Err(of_content(
+                    return Poll::Ready(Err(content(
                         Code::Internal,
                         "the body ends in the middle of a message",
                     )));

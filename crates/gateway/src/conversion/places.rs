@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
-use tollfree_driver_tokio::{Token, aside};
+use tollfree::gateway::{Token, aside};
 use tollfree_pool::{Address, Capacity, Config, Inviter, Pool};
 
 /// Bytes of objects that a group's backend connections may hold together.

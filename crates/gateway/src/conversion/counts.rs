@@ -1,4 +1,4 @@
-//! What became of the messages of methods that take objects, at a gateway.
+//! What became of the messages of methods that take objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What became of one message of a method that takes objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Conversion {
+pub(crate) enum Conversion {
     /// A request was handed over as an object.
     Handed,
     /// A request went as bytes, since its call began before the process had said that the method takes objects. One is counted for each
@@ -18,7 +17,7 @@ pub enum Conversion {
     /// A request had no object, since there are no tables of its types that can be used.
     NoTables,
     /// A request went as bytes, since its call says how messages are compressed or may be, and that is left to the handler's side: the
-    /// server does not take that encoding, or nobody has said that there is room ([`Dispatch::room`](crate::gateway::Dispatch::room)).
+    /// server does not take that encoding, or nobody has said that there is [`Room`](super::Room).
     Compressed,
     /// A request was compressed and can't be inflated. Its call has ended.
     Garbled,
@@ -36,7 +35,7 @@ pub enum Conversion {
 
 impl Conversion {
     /// Each of them once.
-    pub const ALL: [Conversion; 11] = [
+    pub(crate) const ALL: [Conversion; 11] = [
         Conversion::Handed,
         Conversion::First,
         Conversion::Asked,
@@ -51,7 +50,7 @@ impl Conversion {
     ];
 
     /// Of which messages it is: `request` or `answer`.
-    pub fn message(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         match self {
             Conversion::Encoded | Conversion::Bytes | Conversion::Unsound => "answer",
             _ => "request",
@@ -59,7 +58,7 @@ impl Conversion {
     }
 
     /// In one word, for figures: `object`, or why not.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Conversion::Handed | Conversion::Encoded => "object",
             Conversion::First => "first",
@@ -77,7 +76,7 @@ impl Conversion {
 
 /// Counts messages by what became of them. Clones count the same.
 #[derive(Clone, Default)]
-pub struct Conversions {
+pub(crate) struct Conversions {
     counts: Arc<[AtomicU64; Conversion::ALL.len()]>,
 }
 
@@ -87,7 +86,7 @@ impl Conversions {
     }
 
     /// How many messages had this conversion.
-    pub fn count(&self, conversion: Conversion) -> u64 {
+    pub(crate) fn count(&self, conversion: Conversion) -> u64 {
         self.counts[conversion as usize].load(Ordering::Relaxed)
     }
 }
@@ -98,15 +97,4 @@ impl fmt::Debug for Conversions {
             .entries(Conversion::ALL.iter().map(|conversion| (conversion, self.count(*conversion))))
             .finish()
     }
-}
-
-/// What becomes of a request that can't be handed over as an object to a handler that takes those: its object would be too long, or
-/// there are no tables of its types that can be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnUnconvertible {
-    /// It is handed over as bytes, which the backend decodes.
-    #[default]
-    Bytes,
-    /// Its call ends RESOURCE_EXHAUSTED: the backend is to decode nothing.
-    Refuse,
 }

@@ -8,23 +8,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tollfree::gateway::{Held, Holdings, Turns, run_aside};
 use tollfree_processor::Processor;
 
-use crate::message::aside::{self, Turns};
-use crate::message::holdings::{Held, Holdings};
-use crate::message::translation::{Translation, load};
+use crate::conversion::asking::Description;
+use crate::conversion::converter::{TableConverter, load};
 
 /// Bytes of one backend connection's tables together, as they came.
 const TABLES_LEN_MAX: usize = 16 << 20;
-
-/// A description as it came, which is counted.
-pub(super) struct Description {
-    pub(super) bytes: Bytes,
-    pub(super) _held: Held,
-}
 
 /// A table that is made ready, for all backend connections of a group that have it.
 #[derive(Debug)]
@@ -47,7 +40,7 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    /// The turns in which long messages of the group's methods are translated.
+    /// The turns in which long messages of the group's methods are changed.
     pub(super) fn turns(&self) -> &Turns {
         &self.messages
     }
@@ -61,12 +54,14 @@ impl Shelf {
         description: Description,
         own: Arc<Mutex<Vec<Arc<Shelved>>>>,
         holdings: Option<Arc<dyn Holdings>>,
-    ) -> Result<Translation, String> {
+    ) -> Result<TableConverter, String> {
         // A group that has many to load waits here, and not before those of others.
         let turn = self.turn.acquire().await.map_err(|error| error.to_string())?;
         let shelf = self.clone();
-        let read = aside::run(move || {
-            Translation::read(description.bytes.clone(), |table| shelf.table(&table, &own, holdings.as_ref()))
+        let read = run_aside(move || {
+            TableConverter::read(description.bytes.clone(), |table| {
+                shelf.table(&table, &own, holdings.as_ref())
+            })
         })
         .await;
         drop(turn);
@@ -157,8 +152,12 @@ pub(super) mod tests {
         }
     }
 
-    pub(crate) fn holdings(limit: usize) -> (Arc<Counted>, Option<Arc<dyn Holdings>>) {
-        let counted = Arc::new(Counted { held: AtomicUsize::new(0), limit });
+    pub(crate) fn counted(limit: usize) -> Arc<Counted> {
+        Arc::new(Counted { held: AtomicUsize::new(0), limit })
+    }
+
+    fn holdings(limit: usize) -> (Arc<Counted>, Option<Arc<dyn Holdings>>) {
+        let counted = counted(limit);
         (counted.clone(), Some(counted))
     }
 
