@@ -5,7 +5,7 @@ use prost_build::Service;
 use quote::{format_ident, quote};
 
 use crate::client;
-use crate::names::{self, Names};
+use crate::names::{self, MethodNames};
 use crate::service::Options;
 
 pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStream, String> {
@@ -21,7 +21,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
         .methods
         .iter()
         .map(|method| {
-            self::method(&Names::new(service, method, options)?, &async_client, &full_name, options)
+            self::method(&MethodNames::new(service, method, options)?, &async_client, &full_name, options)
         })
         .collect::<Result<_, String>>()?;
     let own = |name| names::own(service, name);
@@ -92,12 +92,12 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
 }
 
 fn method(
-    names: &Names<'_>,
+    names: &MethodNames<'_>,
     async_client: &Ident,
     service: &str,
     options: &Options,
 ) -> Result<TokenStream, String> {
-    let Names { method, request, response, .. } = names;
+    let MethodNames { method, request, response, .. } = names;
     let name = format_ident!("{}", method.name);
     let docs = options.docs(&format!("{service}.{}", method.proto_name), &method.comments.leading);
     let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));

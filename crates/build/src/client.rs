@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use prost_build::Service;
 use quote::{format_ident, quote};
 
-use crate::names::{self, Names};
+use crate::names::{self, MethodNames};
 use crate::service::Options;
 
 pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStream, String> {
@@ -20,7 +20,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let methods: TokenStream = service
         .methods
         .iter()
-        .map(|method| self::method(&Names::new(service, method, options)?, &full_name, options))
+        .map(|method| self::method(&MethodNames::new(service, method, options)?, &full_name, options))
         .collect::<Result<_, String>>()?;
     let settings = settings(service);
     // The blocking client, which lies beside, makes some calls itself.
@@ -145,8 +145,8 @@ fn connect(client: &proc_macro2::Ident, service: &Service) -> TokenStream {
     }
 }
 
-fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenStream, String> {
-    let Names { method, request, response, .. } = names;
+fn method(names: &MethodNames<'_>, service: &str, options: &Options) -> Result<TokenStream, String> {
+    let MethodNames { method, request, response, .. } = names;
     let name = format_ident!("{}", method.name);
     let proto_name = &method.proto_name;
     let called = called(service, proto_name);
@@ -183,7 +183,7 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
 pub(crate) fn called(service: &str, proto_name: &str) -> TokenStream {
     let path = format!("/{service}/{proto_name}");
     quote! {
-        static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+        static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
             service: #service,
             name: #proto_name,
             path: #path,
@@ -192,7 +192,7 @@ pub(crate) fn called(service: &str, proto_name: &str) -> TokenStream {
 }
 
 /// How messages are coded.
-pub(crate) fn coding(names: &Names<'_>, options: &Options) -> Result<TokenStream, String> {
+pub(crate) fn coding(names: &MethodNames<'_>, options: &Options) -> Result<TokenStream, String> {
     let codec = codec(options)?;
     Ok(if options.is_direct() {
         names.coding()

@@ -39,12 +39,12 @@ pub(crate) fn is_of_edition(path: &Path) -> bool {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Set {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) files: Vec<File>,
+    pub(crate) files: Vec<RawFile>,
 }
 
 /// The parts of a file's descriptor that prost-types doesn't have.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct File {
+pub(crate) struct RawFile {
     #[prost(message, repeated, tag = "4")]
     messages: Vec<Message>,
     #[prost(message, optional, tag = "8")]
@@ -131,7 +131,7 @@ impl Features {
 ///
 /// # Errors
 /// In words, for an edition that isn't known.
-pub(crate) fn lower(file: &mut FileDescriptorProto, raw: &File) -> Result<(), String> {
+pub(crate) fn lower(file: &mut FileDescriptorProto, raw: &RawFile) -> Result<(), String> {
     if raw.edition == 0 && file.syntax() != "editions" {
         return Ok(());
     }

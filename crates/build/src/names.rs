@@ -68,7 +68,7 @@ pub(crate) fn docs(lines: &[String]) -> TokenStream {
 }
 
 /// A method whose code is generated, with its types.
-pub(crate) struct Names<'a> {
+pub(crate) struct MethodNames<'a> {
     pub(crate) method: &'a Method,
     pub(crate) request: TokenStream,
     pub(crate) response: TokenStream,
@@ -76,8 +76,12 @@ pub(crate) struct Names<'a> {
     pub(crate) objects: bool,
 }
 
-impl<'a> Names<'a> {
-    pub(crate) fn new(service: &Service, method: &'a Method, options: &Options) -> Result<Names<'a>, String> {
+impl<'a> MethodNames<'a> {
+    pub(crate) fn new(
+        service: &Service,
+        method: &'a Method,
+        options: &Options,
+    ) -> Result<MethodNames<'a>, String> {
         let objects = options.takes_objects(&full(service, true), &method.proto_name);
         let ty = |name: &str, proto_name: &str| {
             let ty = if objects {
@@ -89,7 +93,7 @@ impl<'a> Names<'a> {
         };
         let request = ty(&method.input_type, &method.input_proto_type)?;
         let response = ty(&method.output_type, &method.output_proto_type)?;
-        Ok(Names { method, request, response, objects })
+        Ok(MethodNames { method, request, response, objects })
     }
 
     /// How the method's messages are coded, if they are prost's structs or objects.

@@ -15,7 +15,7 @@ const FEATURES: u64 = 1 | 2;
 #[derive(Clone, PartialEq, prost::Message)]
 struct RawRequest {
     #[prost(message, repeated, tag = "15")]
-    files: Vec<editions::File>,
+    files: Vec<editions::RawFile>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

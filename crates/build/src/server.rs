@@ -7,7 +7,7 @@ use quote::{format_ident, quote};
 use syn::Ident;
 
 use crate::client::codec;
-use crate::names::{self, Names};
+use crate::names::{self, MethodNames};
 use crate::service::Options;
 
 /// What the code of all methods needs to know.
@@ -35,10 +35,10 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
         " Generated trait containing gRPC methods that should be implemented for use with {}Server.",
         service.name
     );
-    let methods: Vec<Names<'_>> = service
+    let methods: Vec<MethodNames<'_>> = service
         .methods
         .iter()
-        .map(|method| Names::new(service, method, options))
+        .map(|method| MethodNames::new(service, method, options))
         .collect::<Result<_, String>>()?;
     let declared: TokenStream = methods.iter().map(|names| context.declaration(names)).collect();
     let routed: TokenStream = methods.iter().map(|names| context.route(names)).collect();
@@ -211,8 +211,8 @@ fn settings() -> TokenStream {
 
 impl Context<'_> {
     /// A method in the trait, and the type of its stream of responses.
-    fn declaration(&self, names: &Names<'_>) -> TokenStream {
-        let Names { method, request, response, .. } = names;
+    fn declaration(&self, names: &MethodNames<'_>) -> TokenStream {
+        let MethodNames { method, request, response, .. } = names;
         let name = format_ident!("{}", method.name);
         let proto_name = &method.proto_name;
         let docs = self.options.docs(&format!("{}.{proto_name}", self.full_name), &method.comments.leading);
@@ -252,8 +252,8 @@ impl Context<'_> {
     }
 
     /// A closure that calls a method of the trait.
-    fn closure(&self, names: &Names<'_>) -> TokenStream {
-        let Names { method, request, .. } = names;
+    fn closure(&self, names: &MethodNames<'_>) -> TokenStream {
+        let MethodNames { method, request, .. } = names;
         let (handler, name) = (&self.handler, format_ident!("{}", method.name));
         let request =
             if method.client_streaming { self.options.streaming(request) } else { quote!(#request) };
@@ -267,7 +267,7 @@ impl Context<'_> {
     }
 
     /// The arm that serves a method from an HTTP request.
-    fn route(&self, names: &Names<'_>) -> TokenStream {
+    fn route(&self, names: &MethodNames<'_>) -> TokenStream {
         let method = names.method;
         let path = format!("/{}/{}", self.full_name, method.proto_name);
         let (codec, closure) = (&self.codec, self.closure(names));
@@ -319,12 +319,12 @@ impl Context<'_> {
     }
 
     /// The types of the methods that take objects; nothing where there are none.
-    fn types(&self, methods: &[Names<'_>]) -> Option<TokenStream> {
+    fn types(&self, methods: &[MethodNames<'_>]) -> Option<TokenStream> {
         let arms: Vec<TokenStream> = methods
             .iter()
             .filter(|names| names.objects)
             .map(|names| {
-                let Names { method, request, response, .. } = names;
+                let MethodNames { method, request, response, .. } = names;
                 let (name, coding) = (&method.proto_name, names.coding());
                 quote!(#name => ::tollfree::direct::types::<_, #request, #response>(#coding),)
             })
@@ -349,7 +349,7 @@ impl Context<'_> {
     }
 
     /// The arm that serves a method from the session; none for those that only go over HTTP.
-    fn direct(&self, names: &Names<'_>) -> Option<TokenStream> {
+    fn direct(&self, names: &MethodNames<'_>) -> Option<TokenStream> {
         let method = names.method;
         if !self.options.is_direct() || method.client_streaming || method.server_streaming {
             return None;

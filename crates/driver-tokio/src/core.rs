@@ -16,7 +16,7 @@ use tollfree_session::{Closed, Role, Session, SingleFrame};
 
 use crate::link::{Link, Seed};
 use crate::load::Load;
-use crate::opening::Turn;
+use crate::opening::OpeningTurn;
 use crate::peer_socket::PeerSocket;
 use crate::room::RoomQueue;
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) turns: Turns,
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers: in the order in which they came.
-    pub(crate) opens: BTreeMap<u64, Turn>,
+    pub(crate) opens: BTreeMap<u64, OpeningTurn>,
     /// The number of the task that queues up next, to open a call or for room.
     pub(crate) next_number: u64,
     /// How many of them were told to try, and have not yet.

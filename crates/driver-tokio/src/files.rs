@@ -3,7 +3,7 @@
 //! # Why aside
 //! Opening a FIFO waits for its other end, a device may do anything, a file system over a network may answer never, and what has no end
 //! fills memory. So only regular files are read, up to a length, on a thread of their own, and who wants the bytes waits a limited time. A
-//! thread that the kernel holds for ever is left behind: nobody waits for it, a process that ends neither.
+//! thread that the kernel never lets go is left behind: nobody waits for it, a process that ends neither.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

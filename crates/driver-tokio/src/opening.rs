@@ -168,7 +168,7 @@ impl Drop for Opener {
 
 /// A call that waits for its turn to be opened.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct OpeningTurn {
     pub(crate) slot: Slot,
     /// What it lacked when it tried last is room in the ring.
     wants_room: bool,
@@ -176,7 +176,7 @@ pub(crate) struct Turn {
     is_told: bool,
 }
 
-impl Turn {
+impl OpeningTurn {
     /// It waits for room in the ring.
     pub(crate) fn lacks_room(&self) -> bool {
         self.wants_room

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use tollfree_layout::StreamId;
 use tollfree_session::{Session, Watched};
 
-use crate::opening::Turn;
+use crate::opening::OpeningTurn;
 use crate::turns::Stamp;
 
 /// What a task waits for.
@@ -129,7 +129,7 @@ impl Watched for StreamSlots {
 #[inline]
 pub(crate) fn slot_of<'a>(
     session: &'a mut Session<StreamSlots>,
-    opens: &'a mut BTreeMap<u64, Turn>,
+    opens: &'a mut BTreeMap<u64, OpeningTurn>,
     accept: &'a mut Slot,
     key: WaitKey,
 ) -> Option<&'a mut Slot> {

@@ -54,12 +54,12 @@ impl Drop for Counted {
 
 /// A group's connections to elsewhere.
 #[derive(Clone)]
-pub(crate) struct Connections {
+pub(crate) struct EgressConnections {
     count: Arc<Count>,
     config: Current,
 }
 
-impl Connections {
+impl EgressConnections {
     /// One more; none where the group has as many as `limits.egress_connections` allows.
     pub(crate) fn take(&self) -> Option<Counted> {
         self.count.take(self.config.load().limits.egress_connections)
@@ -74,7 +74,7 @@ impl Connections {
 /// A target that a group has open.
 struct Open {
     target: Target,
-    calls: Mutex<Calls>,
+    calls: Mutex<TargetCalls>,
     _counted: Counted,
     _closing: Closing,
 }
@@ -89,7 +89,7 @@ impl Drop for Closing {
 }
 
 /// A target's calls under way.
-struct Calls {
+struct TargetCalls {
     count: u32,
     idle_since: Instant,
 }
@@ -125,14 +125,16 @@ pub(crate) struct Account {
     metrics: Arc<Metrics>,
     calls: Arc<Count>,
     targets: Arc<Count>,
-    connections: Connections,
+    connections: EgressConnections,
     open: Mutex<HashMap<String, Arc<Open>>>,
 }
 
 impl Account {
     fn new(group: &str, config: Current, metrics: Arc<Metrics>) -> Account {
-        let connections =
-            Connections { count: Count::new(metrics.egress_connections(group)), config: config.clone() };
+        let connections = EgressConnections {
+            count: Count::new(metrics.egress_connections(group)),
+            config: config.clone(),
+        };
         Account {
             group: group.to_owned(),
             owner: Owner::Group(group.into()),
@@ -177,7 +179,7 @@ impl Account {
     pub(crate) fn target(
         self: &Arc<Account>,
         name: &str,
-        open: impl FnOnce(Connections) -> Result<Target, String>,
+        open: impl FnOnce(EgressConnections) -> Result<Target, String>,
     ) -> Result<Used, Status> {
         let mut targets = self.open.lock();
         if let Some(open) = targets.get(name) {
@@ -193,7 +195,7 @@ impl Account {
         })?;
         let target = open(self.connections.clone());
         let target = target.map_err(|why| Status::unavailable(format!("{name} can't be called: {why}")))?;
-        let calls = Mutex::new(Calls { count: 0, idle_since: Instant::now() });
+        let calls = Mutex::new(TargetCalls { count: 0, idle_since: Instant::now() });
         let closing = Closing(tokio::spawn(close_when_idle(Arc::downgrade(self), name.to_owned())));
         let open = Arc::new(Open { target, calls, _counted: counted, _closing: closing });
         let used = Used::new(&open);

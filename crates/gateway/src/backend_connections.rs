@@ -45,7 +45,7 @@ pub(crate) struct Spot {
 
 /// A call's place at a backend connection, until it is dropped.
 pub(crate) struct Place {
-    // Given back before the claim, so that whoever waits for that finds room.
+    // Given back before the claim, so that a call that waits for that finds room.
     spot: Spot,
     claim: Claim,
 }

@@ -29,7 +29,7 @@ use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused};
 use crate::shares::Stake;
 use crate::traces::CallSpan;
-use crate::unread::{PIECE_LEN, Standing, asked};
+use crate::unread::{PIECE_LEN, UnreadAnswer, asked};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -625,7 +625,9 @@ impl Body for Answer {
             rest => Poll::Ready(Some(Ok(this.piece_of(rest)))),
         };
         let gives = matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.is_data());
-        asked(gives.then(|| Standing::new(&this.record.passage, this.deadline, &this.body.config.limits)));
+        asked(
+            gives.then(|| UnreadAnswer::new(&this.record.passage, this.deadline, &this.body.config.limits)),
+        );
         polled
     }
 

@@ -36,7 +36,7 @@ pub struct Config {
     /// Where the world is served, by a name for logs.
     pub listeners: BTreeMap<String, Listener>,
     /// Where backends attach.
-    pub backends: Backends,
+    pub backends: BackendsConfig,
     /// Groups of backends that may attach. Without any, each process of the gateway's user may attach as whatever it says.
     pub groups: BTreeMap<String, Group>,
     /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
@@ -48,13 +48,13 @@ pub struct Config {
     /// What the gateway is made of.
     pub profile: Profile,
     /// How backends' calls to elsewhere are made.
-    pub egress: Egress,
+    pub egress: EgressConfig,
     /// What the world may ask for, and backends of elsewhere.
     pub limits: Limits,
     /// Where figures are read.
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     /// Who is told of calls, one by one.
-    pub traces: Traces,
+    pub traces: TracesConfig,
     /// Where it was said.
     #[serde(skip)]
     pub(crate) origins: Origins,
@@ -94,7 +94,7 @@ pub struct Tls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct Backends {
+pub struct BackendsConfig {
     /// `shm:///path` or `shm-abstract:name`.
     pub socket: String,
     /// Where backends of other hosts attach. Without it, none do.
@@ -108,9 +108,9 @@ pub struct Backends {
     pub on_unconvertible: OnUnconvertible,
 }
 
-impl Default for Backends {
-    fn default() -> Backends {
-        Backends {
+impl Default for BackendsConfig {
+    fn default() -> BackendsConfig {
+        BackendsConfig {
             socket: "shm:///run/tollfree/gateway.sock".into(),
             stream: None,
             wait: Wait::default(),
@@ -219,19 +219,19 @@ pub struct Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct Egress {
+pub struct EgressConfig {
     /// Whose certificates are trusted at `https://` targets, a PEM file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// What is special about some targets, by `https://host:port` or `http://host:port`. Who may call there is said by groups.
-    pub targets: BTreeMap<String, Target>,
+    pub targets: BTreeMap<String, TargetConfig>,
 }
 
 /// A server elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct Target {
+pub struct TargetConfig {
     /// Where it is, each `host:port`, in place of the target's own host and port. A call goes to the address with the fewest
     /// calls under way.
     pub addresses: Vec<String>,
@@ -251,9 +251,9 @@ pub struct Target {
     pub service_config: Option<String>,
 }
 
-impl Default for Target {
-    fn default() -> Target {
-        Target {
+impl Default for TargetConfig {
+    fn default() -> TargetConfig {
+        TargetConfig {
             addresses: Vec::new(),
             resolve_every_ms: 30_000,
             ca: None,
@@ -345,7 +345,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// `host:port` at which `/metrics` is served by HTTP/1.1. Without it, nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -355,7 +355,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct Traces {
+pub struct TracesConfig {
     /// A collector that takes OTLP by gRPC, as `http://127.0.0.1:4317`. Without it, there are no spans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -366,11 +366,11 @@ pub struct Traces {
 }
 
 // No part of it is ever NaN: the ratio is checked.
-impl Eq for Traces {}
+impl Eq for TracesConfig {}
 
-impl Default for Traces {
-    fn default() -> Traces {
-        Traces { endpoint: None, ratio: 1.0, service: "tollfree-gateway".into() }
+impl Default for TracesConfig {
+    fn default() -> TracesConfig {
+        TracesConfig { endpoint: None, ratio: 1.0, service: "tollfree-gateway".into() }
     }
 }
 

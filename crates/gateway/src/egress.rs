@@ -48,7 +48,7 @@ pub(crate) struct Egress {
     /// Files of the targets that have some of their own, and of all others.
     files: HashMap<String, Files>,
     common: Files,
-    config: config::Egress,
+    config: config::EgressConfig,
     accounts: Accounts,
     direct_connections: Notices,
     target_notices: Arc<TargetNotices>,
@@ -60,7 +60,7 @@ impl Egress {
         tenants: Arc<Tenants>,
         backend_connections: Arc<BackendConnections>,
         metrics: Arc<Metrics>,
-        config: config::Egress,
+        config: config::EgressConfig,
         files: EgressFiles,
     ) -> Egress {
         let accounts = Accounts::new(tenants.config().clone(), metrics.clone());
@@ -138,7 +138,7 @@ impl EgressFiles {
     ///
     /// # Errors
     /// What can't be read or can't be meant, and the key that says it.
-    pub(crate) fn read(config: &config::Egress) -> Result<EgressFiles, (String, String)> {
+    pub(crate) fn read(config: &config::EgressConfig) -> Result<EgressFiles, (String, String)> {
         let read = |key: &str, file: &Option<PathBuf>| {
             let Some(file) = file else { return Ok(None) };
             let bytes = read_file(file, CERTIFICATE_LEN_MAX);
@@ -252,8 +252,8 @@ impl Via {
         Ok(response.map(|body| Answered { body: limits.answer(body), to, path, _held: None }))
     }
 
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> CallLimits {
+        CallLimits {
             config: self.egress.tenants.config().load_full(),
             passage: Arc::new(Passage::new(&self.client)),
             metrics: self.egress.metrics.clone(),
@@ -402,13 +402,13 @@ struct Held {
 }
 
 /// What holds one call to the limits of messages and of memory.
-struct Limits {
+struct CallLimits {
     config: Arc<Config>,
     passage: Arc<Passage>,
     metrics: Arc<Metrics>,
 }
 
-impl Limits {
+impl CallLimits {
     fn asked(&self, body: Body, out_of_band: Option<OutOfBandMessages>, charge: Charge) -> Asked<Body> {
         Asked::new(body, self.config.clone(), self.passage.clone(), charge).out_of_band(out_of_band)
     }

@@ -79,9 +79,9 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    Backends as BackendsConfig, Config, ConfigError, Device, Egress as EgressConfig, Group, GroupDevice,
-    GroupLoadBalancing, Limits, Listener, LoadBalancing, Metrics as MetricsConfig, OnUnconvertible, Policy,
-    Profile, Register, Source, Stream, Tls, Traces as TracesConfig, Wait, Word,
+    BackendsConfig, Config, ConfigError, Device, EgressConfig, Group, GroupDevice, GroupLoadBalancing,
+    Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, Register, Source,
+    Stream, Tls, TracesConfig, Wait, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use listeners::ListenError;

@@ -158,8 +158,8 @@ impl Bound {
         let address = &*listener.address;
         let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
             passed.take(name).map(|socket| match socket {
-                passed::Socket::Tcp(listener) => Socket::Tcp(listener),
-                passed::Socket::Unix(listener) => Socket::Unix { listener, _file: None },
+                passed::PassedSocket::Tcp(listener) => Socket::Tcp(listener),
+                passed::PassedSocket::Unix(listener) => Socket::Unix { listener, _file: None },
             })
         } else if let Some(path) = address.strip_prefix("unix:") {
             let bound = bind_unix(Path::new(path), SocketMode::Umask).await;
@@ -228,8 +228,8 @@ impl Bound {
                 _ = stopping.wait_for(|stop| *stop) => break,
             };
             match accepted {
-                Ok((Stream::Tcp(stream), client)) => entrance.enter(stream, client, &mut connections),
-                Ok((Stream::Unix(stream), client)) => entrance.enter(stream, client, &mut connections),
+                Ok((WorldStream::Tcp(stream), client)) => entrance.enter(stream, client, &mut connections),
+                Ok((WorldStream::Unix(stream), client)) => entrance.enter(stream, client, &mut connections),
                 Err(error) => {
                     if let Some(unsaid) = NOT_ACCEPTED.turn() {
                         tracing::warn!(listener = self.name, %error, unsaid, "nobody can be let in at the moment");
@@ -246,13 +246,13 @@ impl Bound {
     }
 }
 
-enum Stream {
+enum WorldStream {
     Tcp(tokio::net::TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
-    async fn accept(&self) -> io::Result<(Stream, Client)> {
+    async fn accept(&self) -> io::Result<(WorldStream, Client)> {
         match self {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
@@ -260,7 +260,7 @@ impl Socket {
                 _ = stream.set_nodelay(true);
                 let counted = counted_by(address);
                 let client = Client::at(&address.to_string(), Class::of(counted));
-                Ok((Stream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
+                Ok((WorldStream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
             }
             Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
@@ -271,7 +271,7 @@ impl Socket {
                     }
                     Err(_) => ("unix:".to_owned(), None),
                 };
-                Ok((Stream::Unix(stream), Client::at(&address, Class::Unix).of_owner(owner)))
+                Ok((WorldStream::Unix(stream), Client::at(&address, Class::Unix).of_owner(owner)))
             }
         }
     }

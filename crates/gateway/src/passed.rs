@@ -16,7 +16,7 @@ pub(crate) struct Passed {
 }
 
 /// One of them.
-pub(crate) enum Socket {
+pub(crate) enum PassedSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -31,7 +31,7 @@ impl Passed {
     ///
     /// # Errors
     /// There is none, or it is no listening socket of a kind that can be served.
-    pub(crate) fn take(&mut self, name: &str) -> io::Result<Socket> {
+    pub(crate) fn take(&mut self, name: &str) -> io::Result<PassedSocket> {
         let idx = self.names.iter().position(|known| known == name);
         let idx = idx.filter(|idx| *idx < self.sockets.len()).ok_or_else(|| {
             io::Error::new(
@@ -44,10 +44,10 @@ impl Passed {
         if let Ok(listener) = self.sockets.take_tcp_listener(idx) {
             let listener = listener.ok_or_else(is_taken)?;
             listener.set_nonblocking(true)?;
-            return TcpListener::from_std(listener).map(Socket::Tcp);
+            return TcpListener::from_std(listener).map(PassedSocket::Tcp);
         }
         let listener = self.sockets.take_unix_listener(idx)?.ok_or_else(is_taken)?;
         listener.set_nonblocking(true)?;
-        UnixListener::from_std(listener).map(Socket::Unix)
+        UnixListener::from_std(listener).map(PassedSocket::Unix)
     }
 }

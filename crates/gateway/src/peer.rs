@@ -1,4 +1,4 @@
-//! Who a backend is: by the kernel's word, or by its certificate.
+//! Who a backend is: as the kernel says, or its certificate.
 
 use std::fmt;
 

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 use tollfree::{Change, Channel, ChannelBuilder, Endpoint};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::account::{Connections, Counted};
-use crate::config::Target as TargetConfig;
+use crate::account::{Counted, EgressConnections};
+use crate::config::TargetConfig;
 use crate::notices::Notices;
 use crate::reload::Current;
 
@@ -131,7 +131,7 @@ impl Target {
         reporter: Reporter,
         config: &TargetConfig,
         files: &Files,
-        connections: Connections,
+        connections: EgressConnections,
         configs: watch::Receiver<u64>,
     ) -> Result<Target, String> {
         let (channel, changes, hosts) = Self::prepare(&reporter.target, config, files)?;
@@ -232,7 +232,7 @@ impl Hosts {
 struct Addresses {
     hosts: Hosts,
     known: HashMap<SocketAddr, Counted>,
-    connections: Connections,
+    connections: EgressConnections,
 }
 
 impl Addresses {

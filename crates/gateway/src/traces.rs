@@ -16,7 +16,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
 use tonic::Code;
 
-use crate::config::Traces as TracesConfig;
+use crate::config::TracesConfig;
 
 /// How long the collector may take for what is left at the end.
 const PATIENCE: Duration = Duration::from_secs(5);

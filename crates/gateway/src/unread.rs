@@ -32,22 +32,22 @@ enum Said {
     /// It was asked for more, and has none yet, or is over.
     Asked,
     /// It gave some of its bytes.
-    Gave(Standing),
+    Gave(UnreadAnswer),
 }
 
 /// An answer whose bytes wait for the client.
-pub(crate) struct Standing {
+pub(crate) struct UnreadAnswer {
     passage: Arc<Passage>,
     deadline: Option<Instant>,
     /// How long they may wait at most.
     limit: Option<Duration>,
 }
 
-impl Standing {
+impl UnreadAnswer {
     /// `deadline` is the call's.
-    pub(crate) fn new(passage: &Arc<Passage>, deadline: Option<Instant>, limits: &Limits) -> Standing {
+    pub(crate) fn new(passage: &Arc<Passage>, deadline: Option<Instant>, limits: &Limits) -> UnreadAnswer {
         let limit = (limits.unread_ms > 0).then(|| Duration::from_millis(limits.unread_ms));
-        Standing { passage: passage.clone(), deadline, limit }
+        UnreadAnswer { passage: passage.clone(), deadline, limit }
     }
 
     /// When it ends, if nobody reads it from now on.
@@ -64,7 +64,7 @@ impl Standing {
 }
 
 /// An answer was asked for more, and gave bytes that it stands with from now on, or none.
-pub(crate) fn asked(gave: Option<Standing>) {
+pub(crate) fn asked(gave: Option<UnreadAnswer>) {
     SAID.set(Some(gave.map_or(Said::Asked, Said::Gave)));
 }
 
@@ -83,7 +83,7 @@ pin_project! {
     struct Watched<F> {
         #[pin]
         call: F,
-        standing: Option<Standing>,
+        standing: Option<UnreadAnswer>,
         alarm: Option<Pin<Box<Sleep>>>,
     }
 }

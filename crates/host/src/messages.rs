@@ -65,7 +65,7 @@ pub struct Attached {
     pub lends: bool,
     /// What the peer calls itself.
     pub agent: String,
-    /// Who the peer is, by the kernel's word.
+    /// Who the peer is, as the kernel says.
     pub identity: PeerIdentity,
     /// A server's: the client's place, which ends with the session.
     seat: Option<Seat>,
@@ -177,7 +177,7 @@ fn told_to_client(error: &HandshakeError) -> String {
 /// What is known of the peer's process without its saying so.
 #[derive(Debug)]
 pub struct Peer {
-    /// Who it is, by the kernel's word.
+    /// Who it is, as the kernel says.
     pub identity: PeerIdentity,
     /// Where there is one.
     pub pidfd: Option<OwnedFd>,

@@ -78,7 +78,7 @@ pub(crate) struct Reader<'p> {
     path: Vec<String>,
 }
 
-pub(crate) type Done = Result<(), ReadError>;
+pub(crate) type ReadResult = Result<(), ReadError>;
 
 impl<'p> Reader<'p> {
     pub(crate) fn type_name(&self, type_idx: u32) -> &'p str {
@@ -95,7 +95,7 @@ impl<'p> Reader<'p> {
     }
 
     /// Calls `read` with the step on the path.
-    pub(crate) fn at(&mut self, step: &str, read: impl FnOnce(&mut Self) -> Done) -> Done {
+    pub(crate) fn at(&mut self, step: &str, read: impl FnOnce(&mut Self) -> ReadResult) -> ReadResult {
         self.path.push(step.to_owned());
         read(self)?;
         self.path.pop();
@@ -103,7 +103,7 @@ impl<'p> Reader<'p> {
     }
 
     /// The fields of a message of this type, without tag and length.
-    pub(crate) fn message(&mut self, type_idx: u32, json: &Json, out: &mut Vec<u8>) -> Done {
+    pub(crate) fn message(&mut self, type_idx: u32, json: &Json, out: &mut Vec<u8>) -> ReadResult {
         if self.special(type_idx, json, out)? {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl<'p> Reader<'p> {
         members: &[(String, Json)],
         except: Option<&str>,
         out: &mut Vec<u8>,
-    ) -> Done {
+    ) -> ReadResult {
         let table = self.processor.table();
         let rows = table.fields_of(type_idx);
         let mut seen = HashSet::new();
@@ -164,7 +164,7 @@ impl<'p> Reader<'p> {
     }
 
     /// A field with its tags.
-    pub(crate) fn field(&mut self, row: &FieldRow, json: &Json, out: &mut Vec<u8>) -> Done {
+    pub(crate) fn field(&mut self, row: &FieldRow, json: &Json, out: &mut Vec<u8>) -> ReadResult {
         match (row.label, json) {
             (Label::Map, Json::Object(members)) => self.entries(row, members, out),
             (Label::Map, other) => Err(self.expected("an object", other)),
@@ -179,7 +179,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn entries(&mut self, row: &FieldRow, members: &[(String, Json)], out: &mut Vec<u8>) -> Done {
+    fn entries(&mut self, row: &FieldRow, members: &[(String, Json)], out: &mut Vec<u8>) -> ReadResult {
         let [key_row, value_row] = self.processor.table().fields_of(row.aux_idx) else {
             return Err(self.problem("this map has no form in protobuf"));
         };
@@ -210,7 +210,7 @@ impl<'p> Reader<'p> {
     }
 
     /// One value with its tag.
-    fn value(&mut self, row: &FieldRow, json: &Json, out: &mut Vec<u8>) -> Done {
+    fn value(&mut self, row: &FieldRow, json: &Json, out: &mut Vec<u8>) -> ReadResult {
         if row.kind == Kind::Message {
             let mut inner = Vec::new();
             if *json == Json::Null && !self.takes_null(&FieldRow { label: Label::Explicit, ..*row }) {
@@ -269,7 +269,7 @@ impl<'p> Reader<'p> {
         Ok(())
     }
 
-    fn integer_field(&mut self, number: u32, kind: Kind, json: &Json, out: &mut Vec<u8>) -> Done {
+    fn integer_field(&mut self, number: u32, kind: Kind, json: &Json, out: &mut Vec<u8>) -> ReadResult {
         let range = match kind {
             Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => i32::MIN.into()..=i32::MAX.into(),
             Kind::Uint32 | Kind::Fixed32 => 0..=u32::MAX.into(),

@@ -1,6 +1,6 @@
 //! The types of `google.protobuf` that have a JSON form of their own, as they are read.
 
-use crate::read::{Done, Reader};
+use crate::read::{ReadResult, Reader};
 use crate::scalar::{delimited, tag, varint};
 use crate::tree::Json;
 use crate::{LONGEST_DURATION, NANOS, TIMES};
@@ -79,7 +79,7 @@ impl Reader<'_> {
     }
 
     /// `Value`: the member that the kind of JSON calls for.
-    fn dynamic(&mut self, type_idx: u32, json: &Json, out: &mut Vec<u8>) -> Done {
+    fn dynamic(&mut self, type_idx: u32, json: &Json, out: &mut Vec<u8>) -> ReadResult {
         let number = match json {
             Json::Null => 1,
             Json::Number(_) => 2,
@@ -93,7 +93,7 @@ impl Reader<'_> {
     }
 
     /// `Any`: the type's URL in `@type`, and the message beside it or, of a special type, in `value`.
-    fn any(&mut self, members: &[(String, Json)], out: &mut Vec<u8>) -> Done {
+    fn any(&mut self, members: &[(String, Json)], out: &mut Vec<u8>) -> ReadResult {
         if members.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Whether this program may listen to the environment that it was started with.
 
-/// Whether this program has more rights than the user that started it: by its user or group, or by the kernel's word (`AT_SECURE`),
+/// Whether this program has more rights than the user that started it: by its user or group, or as the kernel says (`AT_SECURE`),
 /// which also counts a file's capabilities.
 pub fn has_more_rights() -> bool {
     use crate::rustix::process::{getegid, geteuid, getgid, getuid};

@@ -90,8 +90,8 @@ impl MemberProtocol {
         self.lives.remove(&member);
     }
 
-    /// The coordinator says that a member has left. Rows that hold something stay until its process has ended: only the
-    /// kernel's word takes a hold from anybody.
+    /// The coordinator says that a member has left. Rows that hold something stay until the kernel says that
+    /// its process has ended: nothing else takes a hold from anybody.
     fn farewell(&mut self, inner: &Inner, member: MemberIdx) {
         let has_rows = inner.heap.lock().forget_idle(member);
         self.part(inner, member);
@@ -124,7 +124,7 @@ impl MemberProtocol {
     pub(crate) fn lose(&mut self, inner: &Inner) {
         self.unsent.clear();
         {
-            // Both locks: whoever asks does so under one of them, and either sees that nobody is there or is told.
+            // Both locks: a process asks under one of them, and either sees that nobody is there or is told.
             let mut heap = inner.heap.lock();
             let _fetches = inner.fetches.lock();
             self.link.set_attached(false);

@@ -169,7 +169,7 @@ impl Overlay {
         if self.view.is_inherited() {
             return Err(AllocError::Forked);
         }
-        // Without the kernel's word, looking tells as well, and takes longer.
+        // Where the kernel doesn't say, looking tells as well, and takes longer.
         let stored = self.view.stored().unwrap_or_else(|_| self.compare());
         self.share_but(&stored)
     }

@@ -3,7 +3,7 @@
 //! coordinators die and are followed by others. `TOLLFREE_SEED=n` runs one seed alone, `TOLLFREE_SEED_COUNT=n` that many.
 //!
 //! What is real: `Membership` and `CapacityShares`, `MemberProtocol`, `Heap`, rows, extents and refs, in memory that is shared as between
-//! processes. What is not: sockets, threads, time, and the kernel's word about a process.
+//! processes. What is not: sockets, threads, time, and what the kernel says about a process.
 //!
 //! What has to hold: no byte of a held block changes; nobody waits without end; the book is right; in the end all is free.
 

@@ -1,6 +1,6 @@
 //! Hot module: where arenas wait to be used again.
 //!
-//! Short ones wait with the thread that dropped them, whoever they were taken from: to take one is to look there, and it is
+//! Short ones wait with the thread that dropped them, not with the one that they were taken from: to take one is to look there, and it is
 //! warm. The others wait for any thread, and so do those of a thread that drops what others have taken.
 
 use crate::arena::Arena;

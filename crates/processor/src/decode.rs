@@ -25,7 +25,7 @@
 mod field;
 
 use crate::arena::{Arena, SLOP};
-use crate::fast_decode::{self, Place};
+use crate::fast_decode::{self, DecodePlace};
 use crate::fault::{Fault, Why};
 use crate::finish;
 use crate::limits::Limits;
@@ -67,7 +67,7 @@ struct Engine<'e, 'm, const ALIAS: bool> {
     /// The input, unless it is staged: then it lies in the arena and may move with it.
     input: *const u8,
     s: Cursor,
-    place: Place,
+    place: DecodePlace,
     /// Before here the input is read where it lies, from here on in its patched tail.
     switch: usize,
     /// The field that was begun last, for errors; once there is one, also the element of it.
@@ -109,7 +109,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             readable: len,
             rec: 0,
         },
-        place: Place { type_idx, end: len, group: 0, fields_left: limits.fields },
+        place: DecodePlace { type_idx, end: len, group: 0, fields_left: limits.fields },
         switch: if ALIAS { usize::MAX } else { len.saturating_sub(15) },
         field_idx: NO_FIELD,
         element_idx: None,

@@ -34,7 +34,7 @@ use crate::copy;
 use crate::copy::QUICK_BITS;
 use crate::object::Object;
 use crate::plan::{Plan, op};
-use program::{Memo, Step, Word, learn};
+use program::{Memo, ProgramStep, Word, learn};
 use std::mem::MaybeUninit;
 use thiserror::Error;
 use tollfree_layout::flat::LIST_HEADER_LEN;
@@ -194,7 +194,7 @@ unsafe impl Sync for Writer {}
 struct Frame {
     rec: *const u8,
     /// The step behind that of the field which is being written.
-    next: *const Step,
+    next: *const ProgramStep,
     /// Bytes behind the record that is being written, unless it is a group.
     behind: usize,
     /// Zero for a message that is no list's. One more than there are left before it, for a list's or a group. [`NOTHING`].
@@ -324,7 +324,7 @@ impl Writer {
             (*top).more = NOTHING;
             let base = self.base;
             let mut rec = base.add(rec);
-            let mut next: *const Step;
+            let mut next: *const ProgramStep;
             // Begins with the last presence word.
             macro_rules! enter {
                 ($word_off:expr) => {{
@@ -341,7 +341,7 @@ impl Writer {
             // Goes into a record, behind which there are more of the list.
             macro_rules! descend {
                 ($step:expr, $child:expr, $more:expr, $group:expr) => {{
-                    let (step, child, more): (&Step, *const u8, u32) = ($step, $child, $more);
+                    let (step, child, more): (&ProgramStep, *const u8, u32) = ($step, $child, $more);
                     if top == full {
                         at = self.nested::<BITS>(at, *step, child, more.max(1) - 1)?;
                         if self.learnt {
@@ -502,14 +502,14 @@ impl Writer {
 
     /// The same where a record is gone on with at `next`, whose word all steps before it have named that were ever there.
     #[inline(always)]
-    unsafe fn again(&mut self, rec: *const u8, next: *const Step) {
+    unsafe fn again(&mut self, rec: *const u8, next: *const ProgramStep) {
         // SAFETY: as `walk`.
         unsafe { self.hold(rec, (*next.sub(1)).own) }
     }
 
     /// The steps of the presence word before the one at `own`.
     #[inline(never)]
-    unsafe fn word_before(&mut self, rec: *const u8, own: u32) -> *const Step {
+    unsafe fn word_before(&mut self, rec: *const u8, own: u32) -> *const ProgramStep {
         let own = own - size_of::<Word>() as u32;
         // SAFETY: as `walk`; only words that are not their type's first end so.
         unsafe {
@@ -524,7 +524,7 @@ impl Writer {
     unsafe fn nested<const BITS: bool>(
         &mut self,
         mut at: *mut u8,
-        step: Step,
+        step: ProgramStep,
         mut child: *const u8,
         left: u32,
     ) -> Position {
@@ -569,7 +569,12 @@ impl Writer {
 
     /// A list of scalars or strings.
     #[inline(always)]
-    unsafe fn list<const BITS: bool>(&mut self, mut at: *mut u8, step: &Step, block: usize) -> Position {
+    unsafe fn list<const BITS: bool>(
+        &mut self,
+        mut at: *mut u8,
+        step: &ProgramStep,
+        block: usize,
+    ) -> Position {
         // SAFETY: as `fields`: the block holds `count` elements of `elem_len` bytes.
         unsafe {
             let count = u32_at(self.base.add(block)) as usize;
@@ -597,7 +602,7 @@ impl Writer {
     unsafe fn packed<const BITS: bool>(
         &mut self,
         mut at: *mut u8,
-        step: &Step,
+        step: &ProgramStep,
         first: usize,
         count: usize,
     ) -> Position {

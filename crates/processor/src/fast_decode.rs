@@ -28,7 +28,7 @@ const LONG_LIST: usize = 16;
 
 /// Where the engine is, beside its cursor.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct DecodePlace {
     pub type_idx: u32,
     /// End of the current message in the input.
     pub end: usize,
@@ -48,12 +48,12 @@ pub(crate) struct Place {
 pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
     plan: &Plan,
     s: &mut Cursor,
-    place: &mut Place,
+    place: &mut DecodePlace,
     frames: &mut Vec<Frame>,
     limit: usize,
     depth: u32,
 ) {
-    let Place { type_idx: mut ty, end: end_pos, mut group, mut fields_left } = *place;
+    let DecodePlace { type_idx: mut ty, end: end_pos, mut group, mut fields_left } = *place;
     let buf = s.buf;
     // SAFETY: as in `decode::run`: plan indices come from the checked table; every length is held against the end
     // before its bytes are used; records and blocks lie below `cur`, and `cap - cur` exceeds what is left of the input
@@ -357,6 +357,6 @@ pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
         s.pos = p as usize - buf as usize;
         s.cur = cur;
         s.rec = rec as usize - base as usize;
-        *place = Place { type_idx: ty, end: end as usize - buf as usize, group, fields_left };
+        *place = DecodePlace { type_idx: ty, end: end as usize - buf as usize, group, fields_left };
     }
 }

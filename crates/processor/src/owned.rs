@@ -58,9 +58,9 @@ impl Finished {
 }
 
 /// An arena with a finished object, as bytes to be shared.
-struct Kept(Slot);
+struct KeptArena(Slot);
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for KeptArena {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -124,7 +124,7 @@ impl OwnedObject {
         let mut slot = std::mem::replace(&mut self.slot, Arena::with_limit(0).into());
         let bytes = match slot.take_memory() {
             Some(memory) => memory.share(len),
-            None => Bytes::from_owner(Kept(slot)).slice(..len),
+            None => Bytes::from_owner(KeptArena(slot)).slice(..len),
         };
         self.slot.finish(Finished { held: Some(bytes.clone()), ..finished });
         bytes

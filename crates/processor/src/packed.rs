@@ -12,7 +12,7 @@ use tollfree_layout::flat::LIST_HEADER_LEN;
 use tollfree_layout::steps;
 
 /// Why a run was not read, at which byte of the input, and which element of the list is to blame.
-pub(crate) struct Broken {
+pub(crate) struct BrokenRun {
     pub why: Why,
     pub offset: usize,
     pub element_idx: Option<u32>,
@@ -33,10 +33,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     shape: u8,
     input: *const u8,
     len: usize,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenRun> {
     steps::take(1 + len);
     let (at, end) = (s.pos - len, s.pos);
-    let broken = |why, offset, element_idx| Broken { why, offset, element_idx };
+    let broken = |why, offset, element_idx| BrokenRun { why, offset, element_idx };
     // SAFETY: the run lies in the input.
     let (more, whole) = value_count(unsafe { std::slice::from_raw_parts(input.add(at), len) }, shape);
     if !whole {
@@ -182,7 +182,7 @@ unsafe fn closed<const ALIAS: bool>(
     block: usize,
     run: Vec<u8>,
     from: usize,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenRun> {
     let mut unknown = Vec::new();
     // SAFETY: as for `run`: the block has room for every value of the run.
     unsafe {
@@ -197,7 +197,7 @@ unsafe fn closed<const ALIAS: bool>(
             }
         });
         if let Err(bad) = outcome {
-            return Err(Broken { why: Why::Varint, offset: from + bad.at, element_idx: Some(count) });
+            return Err(BrokenRun { why: Why::Varint, offset: from + bad.at, element_idx: Some(count) });
         }
         s.set_word(block, count);
         if count > 0 {
@@ -214,7 +214,7 @@ unsafe fn closed<const ALIAS: bool>(
                 rest >>= 7;
             }
             bytes.push(rest as u8);
-            let full = |why| Broken { why, offset: from + run.len(), element_idx: None };
+            let full = |why| BrokenRun { why, offset: from + run.len(), element_idx: None };
             s.room::<ALIAS>(arena, bytes.len().next_multiple_of(8)).map_err(full)?;
             let at = s.cur;
             s.base.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

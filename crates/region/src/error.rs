@@ -75,7 +75,7 @@ pub enum PeerFault {
         expected: usize,
     },
     /// It has more memory than it is long: some lies behind its end, where nobody reads, in place of pages that would be
-    /// made by whoever reads them.
+    /// made by their reader.
     #[error(
         "{reserved} bytes of memory are reserved for its {len} bytes; its creator must reserve none behind its end"
     )]

@@ -99,7 +99,7 @@ impl Region {
         // SAFETY: the bytes are in range (just checked), mapped writable while `self` lives (`create`), and initialised, zeroed
         // as they are made. Nobody else writes them: other processes can't (the seal), nor other mappings of this one (a
         // `PeerRegion` is read-only). No other reference to them is made through this object meanwhile, which is borrowed
-        // exclusively; whoever uses an address that `ptr` gave answers for that, and none is asked for of a payload area. Other
+        // exclusively; a caller that uses an address that `ptr` gave answers for that, and none is asked for of a payload area. Other
         // mappings are read without references. `fill_writes_where_the_peer_reads` in `tests/suite/regions.rs` writes and reads.
         fill(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), len) });
     }

@@ -19,7 +19,7 @@ pub(crate) use link::link;
 const MAX_NESTING: usize = 64;
 
 /// One IDL file.
-pub(crate) struct File {
+pub(crate) struct IdlFile {
     /// Its path, as messages show it.
     name: String,
     /// Its name without directories and extension: what other files call it.
@@ -30,18 +30,23 @@ pub(crate) struct File {
     includes: HashMap<String, usize>,
 }
 
-impl File {
+impl IdlFile {
     fn error(&self, line: usize, problem: impl Into<String>) -> SchemaError {
         SchemaError::Thrift { file: self.name.clone(), line, problem: problem.into() }
     }
 }
 
 /// Parses one file, without looking at its includes.
-pub(crate) fn parse(path: &Path, text: String) -> Result<File, SchemaError> {
+pub(crate) fn parse(path: &Path, text: String) -> Result<IdlFile, SchemaError> {
     let words = place::Words::of(&text);
     let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let mut file =
-        File { name: path.display().to_string(), stem, words, items: Vec::new(), includes: HashMap::new() };
+    let mut file = IdlFile {
+        name: path.display().to_string(),
+        stem,
+        words,
+        items: Vec::new(),
+        includes: HashMap::new(),
+    };
     if let Some(line) = file.words.deeper_than(MAX_NESTING) {
         return Err(file.error(line, format!("more than {MAX_NESTING} brackets inside one another")));
     }
@@ -57,7 +62,7 @@ pub(crate) fn parse(path: &Path, text: String) -> Result<File, SchemaError> {
 }
 
 /// Reads `path` and all it includes; the first file is `path`'s.
-pub(crate) fn load(path: &Path, include_dirs: &[&Path]) -> Result<Vec<File>, SchemaError> {
+pub(crate) fn load(path: &Path, include_dirs: &[&Path]) -> Result<Vec<IdlFile>, SchemaError> {
     let mut loader = Loader { include_dirs, files: Vec::new(), known: HashMap::new() };
     loader.file(path)?;
     Ok(loader.files)
@@ -65,7 +70,7 @@ pub(crate) fn load(path: &Path, include_dirs: &[&Path]) -> Result<Vec<File>, Sch
 
 struct Loader<'l> {
     include_dirs: &'l [&'l Path],
-    files: Vec<File>,
+    files: Vec<IdlFile>,
     /// By canonical path: the place among the files, and whether its includes are still being read.
     known: HashMap<PathBuf, (usize, bool)>,
 }

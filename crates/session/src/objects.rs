@@ -8,7 +8,7 @@
 //!            ◄──────────────────────────── the answer, an object
 //! ```
 //! Only a call in which an object came is answered with one: so other users of the same session, and of the same method, notice
-//! nothing. Streams go over to objects between two messages. What types are is not known here, but for the fingerprint of both together; whoever receives an object
+//! nothing. Streams go over to objects between two messages. What types are is not known here, but for the fingerprint of both together; the receiver of an object
 //! verifies it.
 
 use bytes::Bytes;

@@ -15,4 +15,4 @@ pub use crate::server::typed::handler::{Handler, handler, unimplemented};
 pub use crate::server::typed::run::{Direct, Passing, Raw, Run, register, type_id, unary};
 pub use crate::server::typed::streams::{client_streaming, server_streaming, streaming};
 pub use crate::typed::client::{Generated, Grpc, Streams, Way};
-pub use crate::typed::{Method, Named};
+pub use crate::typed::{GeneratedMethod, Named};

@@ -1,6 +1,6 @@
 //! One word for one thing: `docs/glossary.md` has the terms, which public names use them, and the words that stand nowhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{File, files, hold, read, rows, section};
 
@@ -136,4 +136,56 @@ fn rules() {
     let file = |text: &str| File { path: "a.md".to_owned(), text: text.to_owned() };
     assert_eq!(banned(glossary, &file("a cord\ncords of two\nrecord\nto accord\ncordial\n")).len(), 2);
     assert_eq!(banned(glossary, &file("let wide_cord = 1;\n")).len(), 1);
+}
+
+/// Types that have another's name with a reason: the same thing for threads that block, and as tonic's generator has it.
+const NAMED_ALIKE: [(&str, &str); 3] =
+    [("tollfree", "Channel"), ("tollfree", "Streaming"), ("build", "Builder")];
+
+/// Names of types that a source defines outside of its tests, and whether others may use them.
+fn defined(text: &str) -> Vec<(String, bool)> {
+    let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let name_of = |line: &str| {
+        let (is_private, rest) = match line.strip_prefix("pub") {
+            None => (true, line),
+            Some(rest) => (false, rest.split_once(' ')?.1),
+        };
+        let rest = ["struct ", "enum ", "trait ", "union ", "type "]
+            .iter()
+            .find_map(|kind| rest.strip_prefix(kind))?;
+        let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        Some((rest[..end].to_owned(), is_private))
+    };
+    product.lines().filter_map(name_of).collect()
+}
+
+#[test]
+fn no_type_has_the_name_of_another_in_its_crate() {
+    let files = files();
+    let mut by_name: BTreeMap<(String, String), Vec<(&str, bool)>> = BTreeMap::new();
+    // What stands in for something that a feature or a system lacks has its names.
+    let sources = files.iter().filter(|file| file.is_source() && !file.path.ends_with("/absent.rs"));
+    for file in sources.filter(|file| file.path.starts_with("crates/") && file.path.contains("/src/")) {
+        let Some(part) = file.part() else { continue };
+        if part == "os" || file.path.contains("/src/tests/") {
+            continue;
+        }
+        for (name, is_private) in defined(&file.text) {
+            let places = by_name.entry((part.to_owned(), name)).or_default();
+            // Alternatives of one file are for different builds.
+            if places.iter().all(|(path, _)| *path != file.path) {
+                places.push((&file.path, is_private));
+            }
+        }
+    }
+    assert!(by_name.len() > 1500, "{} types were found", by_name.len());
+    let complaints = by_name.iter().filter(|((part, name), places)| {
+        let is_alike = NAMED_ALIKE.contains(&(part.as_str(), name.as_str()));
+        places.len() > 1 && !is_alike && places.iter().any(|(_, is_private)| !is_private)
+    });
+    let complaints = complaints.map(|((part, name), places)| {
+        let places: Vec<&str> = places.iter().map(|(path, _)| *path).collect();
+        format!("{part} has several types {name}: {}", places.join(", "))
+    });
+    hold("names of types", complaints.collect());
 }

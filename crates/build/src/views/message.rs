@@ -15,7 +15,7 @@ use super::{Found, Types};
 use crate::check::{Complaints, number};
 
 /// A field with all that is said of it.
-pub(super) struct Field<'a> {
+pub(super) struct ViewField<'a> {
     pub(super) row: &'a FieldRow,
     pub(super) descriptor: &'a FieldDescriptorProto,
     /// Its place among its type's fields.
@@ -27,7 +27,7 @@ pub(super) struct Field<'a> {
     pub(super) shape: Shape,
 }
 
-impl Field<'_> {
+impl ViewField<'_> {
     /// Whether it is one of several in a oneof. (`optional` of proto3 is told as a oneof of one.)
     pub(super) fn is_member(&self) -> bool {
         self.descriptor.oneof_index.is_some() && !self.descriptor.proto3_optional()
@@ -35,8 +35,8 @@ impl Field<'_> {
 }
 
 /// The members of each oneof.
-pub(super) fn members_of<'f, 'a>(fields: &'f [Field<'a>]) -> BTreeMap<i32, Vec<&'f Field<'a>>> {
-    let mut members: BTreeMap<i32, Vec<&Field<'_>>> = BTreeMap::new();
+pub(super) fn members_of<'f, 'a>(fields: &'f [ViewField<'a>]) -> BTreeMap<i32, Vec<&'f ViewField<'a>>> {
+    let mut members: BTreeMap<i32, Vec<&ViewField<'_>>> = BTreeMap::new();
     for field in fields.iter().filter(|field| field.is_member()) {
         if let Some(idx) = field.descriptor.oneof_index {
             members.entry(idx).or_default().push(field);
@@ -178,11 +178,11 @@ fn traits(name: &Ident, view: &Ident, edit: &Ident) -> TokenStream {
     }
 }
 
-fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorProto>) -> Vec<Field<'a>> {
+fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorProto>) -> Vec<ViewField<'a>> {
     let rows = types.table.fields_of(type_idx);
     let of = |descriptor: &'a FieldDescriptorProto| {
         let place = rows.iter().position(|row| row.number as i32 == descriptor.number())?;
-        Some(Field {
+        Some(ViewField {
             row: &rows[place],
             descriptor,
             place: place as u32,
@@ -192,7 +192,7 @@ fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorP
             shape: shape(types, &rows[place], descriptor, &found.scope),
         })
     };
-    let mut fields: Vec<Field<'a>> = found.descriptor.field.iter().filter_map(of).collect();
+    let mut fields: Vec<ViewField<'a>> = found.descriptor.field.iter().filter_map(of).collect();
     let members: Vec<i32> = members_of(&fields).into_keys().collect();
     let oneofs = members.iter().filter_map(|idx| found.descriptor.oneof_decl.get(*idx as usize));
     name_functions(&mut fields, oneofs.map(|oneof| oneof.name()));
@@ -200,7 +200,7 @@ fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorP
 }
 
 /// Where the field lies.
-fn constant(name: &Ident, field: &Field<'_>) -> TokenStream {
+fn constant(name: &Ident, field: &ViewField<'_>) -> TokenStream {
     let (at, place) = (&field.at, Literal::u32_unsuffixed(field.place));
     let (word, of) = match &field.shape {
         Shape::One(Value { kind, .. }) => ("One", quote!(#kind)),
@@ -216,7 +216,7 @@ fn constant(name: &Ident, field: &Field<'_>) -> TokenStream {
 }
 
 /// A field of at most one value.
-fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions) {
+fn one(name: &Ident, field: &ViewField<'_>, value: &Value, to: &mut Functions) {
     let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
     let ty = value.ty(&quote!('a));
     let is_message = field.row.kind == Kind::Message;
@@ -293,7 +293,7 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions) {
     clear(name, field, "clear", to);
 }
 
-fn clear(name: &Ident, field: &Field<'_>, function: &str, to: &mut Functions) {
+fn clear(name: &Ident, field: &ViewField<'_>, function: &str, to: &mut Functions) {
     let (at, proto, function) = (&field.at, field.descriptor.name(), format_ident!("{function}"));
     let (clear, doc) = (&field.names.clear, format!(" Makes `{proto}` absent."));
     let function = quote! {
@@ -306,7 +306,7 @@ fn clear(name: &Ident, field: &Field<'_>, function: &str, to: &mut Functions) {
 }
 
 /// A list or map.
-fn many(name: &Ident, field: &Field<'_>, to: &mut Functions) {
+fn many(name: &Ident, field: &ViewField<'_>, to: &mut Functions) {
     let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
     let typed = quote!(::tollfree_processor::typed);
     let (read, view, edit, cleared, what) = match &field.shape {
@@ -349,7 +349,7 @@ fn many(name: &Ident, field: &Field<'_>, to: &mut Functions) {
 /// An enum for each oneof, and how it is read.
 fn oneofs(
     name: &Ident,
-    fields: &[Field<'_>],
+    fields: &[ViewField<'_>],
     found: &Found<'_, DescriptorProto>,
     tree: &mut Tree,
     types: &Types<'_>,
@@ -403,7 +403,7 @@ fn oneofs(
 }
 
 /// The variant of a oneof of which no member is set, and those of its members.
-fn variants(types: &Types<'_>, members: &[&Field<'_>], inner: &Scope) -> (Ident, TokenStream) {
+fn variants(types: &Types<'_>, members: &[&ViewField<'_>], inner: &Scope) -> (Ident, TokenStream) {
     let mut names = Taken::default();
     let mut variants = TokenStream::new();
     for field in members {

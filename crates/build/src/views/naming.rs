@@ -9,7 +9,7 @@ use prost_types::DescriptorProto;
 use tollfree_schema::{FieldRow, Kind, Label};
 
 use super::fields::Shape;
-use super::message::Field;
+use super::message::ViewField;
 use super::tree::{Scope, field_ident, ident, type_ident};
 
 /// Names that are taken in one place.
@@ -62,14 +62,14 @@ pub(super) struct FieldNames {
 }
 
 /// Names all functions about the fields of a message, whose oneofs have these names.
-pub(super) fn name_functions<'n>(fields: &mut [Field<'_>], oneofs: impl Iterator<Item = &'n str>) {
+pub(super) fn name_functions<'n>(fields: &mut [ViewField<'_>], oneofs: impl Iterator<Item = &'n str>) {
     let (mut view, mut edit) = (Taken::default(), Taken::default());
     oneofs.for_each(|oneof| view.take(&field_ident(oneof)));
     fields.iter().for_each(|field| view.take(&field.getter));
-    let is_one = |field: &Field<'_>| matches!(field.shape, Shape::One(_));
+    let is_one = |field: &ViewField<'_>| matches!(field.shape, Shape::One(_));
     let is_message = |row: &FieldRow| row.kind == Kind::Message;
-    let has_presence = |field: &Field<'_>| is_one(field) && field.row.label != Label::Implicit;
-    let snake = |field: &Field<'_>| field.descriptor.name().to_snake_case();
+    let has_presence = |field: &ViewField<'_>| is_one(field) && field.row.label != Label::Implicit;
+    let snake = |field: &ViewField<'_>| field.descriptor.name().to_snake_case();
     for field in fields.iter_mut().filter(|field| has_presence(field)) {
         field.names.has = Some(view.yielding(&format!("has_{}", snake(field))));
     }

@@ -7,7 +7,7 @@ use quote::quote;
 use tollfree_schema::{Kind, Label};
 
 use super::bundled;
-use super::message::{Field, members_of};
+use super::message::{ViewField, members_of};
 use super::naming::oneof_ident;
 use super::tree::{Scope, field_ident, ident, type_ident};
 use super::{Found, fields::Shape};
@@ -48,7 +48,7 @@ struct Struct {
 
 impl Struct {
     /// Whether the struct has a field.
-    fn has(&self, field: &Field<'_>) -> bool {
+    fn has(&self, field: &ViewField<'_>) -> bool {
         let row = field.row;
         self.bundled.as_ref().is_none_or(|name| bundled::has_field(name, row.number, row.kind))
     }
@@ -117,7 +117,7 @@ pub(super) fn conversions(
     structs: &Structs,
     full_name: &str,
     found: &Found<'_, DescriptorProto>,
-    fields: &[Field<'_>],
+    fields: &[ViewField<'_>],
 ) -> Result<TokenStream, String> {
     let name = type_ident(found.descriptor.name());
     let held = structs.of(full_name, &found.scope)?;
@@ -176,7 +176,7 @@ pub(super) fn conversions(
 }
 
 /// The functions that read and write a field that is no member of a oneof.
-fn functions(field: &Field<'_>) -> (Ident, Ident) {
+fn functions(field: &ViewField<'_>) -> (Ident, Ident) {
     let is_message = field.row.kind == Kind::Message;
     let (read, write) = match (&field.shape, field.row.label) {
         (Shape::Pairs(..), _) => ("to_prost_map", "put_prost_map"),
@@ -192,7 +192,7 @@ fn oneof_of(
     name: &Ident,
     member: &Ident,
     case: &syn::Path,
-    members: &[&Field<'_>],
+    members: &[&ViewField<'_>],
 ) -> (TokenStream, TokenStream) {
     let Some(first) = members.first().map(|field| &field.at) else { return Default::default() };
     let arms = members.iter().map(|field| {

@@ -117,7 +117,7 @@ pub mod bare_service_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Thing>,
         ) -> std::result::Result<tonic::Response<super::Thing>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "bare_service",
                 name: "Do",
                 path: "/bare_service/Do",

@@ -81,7 +81,7 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::chat::Line>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Listen",
                 path: "/golden.kinds.v1.Kinds/Listen",
@@ -139,7 +139,7 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::Chat>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Talk",
                 path: "/golden.kinds.v1.Kinds/Talk",

@@ -126,7 +126,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Chat>,
         ) -> std::result::Result<tonic::Response<super::Chat>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Say",
                 path: "/golden.kinds.v1.Kinds/Say",
@@ -144,7 +144,7 @@ pub mod kinds_client {
             tonic::Response<tonic::Streaming<super::chat::Line>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Listen",
                 path: "/golden.kinds.v1.Kinds/Listen",
@@ -164,7 +164,7 @@ pub mod kinds_client {
             tonic::Response<super::super::super::other::v1::Note>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Tell",
                 path: "/golden.kinds.v1.Kinds/Tell",
@@ -186,7 +186,7 @@ pub mod kinds_client {
             tonic::Response<tonic::Streaming<super::Chat>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Talk",
                 path: "/golden.kinds.v1.Kinds/Talk",
@@ -206,7 +206,7 @@ pub mod kinds_client {
             tonic::Response<::prost_types::Timestamp>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Ping",
                 path: "/golden.kinds.v1.Kinds/Ping",
@@ -219,7 +219,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<::prost::alloc::string::String>,
         ) -> std::result::Result<tonic::Response<bool>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Is",
                 path: "/golden.kinds.v1.Kinds/Is",
@@ -234,7 +234,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Chat>,
         ) -> std::result::Result<tonic::Response<super::Chat>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Type",
                 path: "/golden.kinds.v1.Kinds/Type",

@@ -109,7 +109,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<crate::types::Chat>,
         ) -> std::result::Result<tonic::Response<crate::types::Chat>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Say",
                 path: "/golden.kinds.v1.Kinds/Say",
@@ -131,7 +131,7 @@ pub mod kinds_client {
             tonic::Response<tonic::Streaming<crate::types::chat::Line>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Listen",
                 path: "/golden.kinds.v1.Kinds/Listen",
@@ -148,7 +148,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = crate::types::Chat>,
         ) -> std::result::Result<tonic::Response<::other::Note>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Tell",
                 path: "/golden.kinds.v1.Kinds/Tell",
@@ -168,7 +168,7 @@ pub mod kinds_client {
             tonic::Response<tonic::Streaming<crate::types::Chat>>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Talk",
                 path: "/golden.kinds.v1.Kinds/Talk",
@@ -188,7 +188,7 @@ pub mod kinds_client {
             tonic::Response<::prost_types::Timestamp>,
             tonic::Status,
         > {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Ping",
                 path: "/golden.kinds.v1.Kinds/Ping",
@@ -205,7 +205,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<::prost::alloc::string::String>,
         ) -> std::result::Result<tonic::Response<bool>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Is",
                 path: "/golden.kinds.v1.Kinds/Is",
@@ -224,7 +224,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<crate::types::Chat>,
         ) -> std::result::Result<tonic::Response<crate::types::Chat>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            static METHOD: ::tollfree::direct::GeneratedMethod = ::tollfree::direct::GeneratedMethod {
                 service: "golden.kinds.v1.Kinds",
                 name: "Type",
                 path: "/golden.kinds.v1.Kinds/Type",

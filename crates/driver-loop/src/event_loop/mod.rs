@@ -132,7 +132,7 @@ impl EventLoop {
         }
     }
 
-    /// Who is at the other end of a session, by the kernel's word.
+    /// Who is at the other end of a session, as the kernel says.
     pub fn peer(&self, session: SessionId) -> Option<PeerIdentity> {
         Some(self.session(session)?.descriptors().identity())
     }

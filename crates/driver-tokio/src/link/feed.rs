@@ -12,7 +12,7 @@ use tollfree_session::Violation;
 
 use super::window::Window;
 
-/// One end of a stream whose peer is whoever feeds it. Its rings are as short as they may be.
+/// One end of a stream whose peer is the code that feeds it. Its rings are as short as they may be.
 #[doc(hidden)]
 pub struct Feed {
     window: Window<HeapMemory>,

@@ -1,4 +1,4 @@
-//! Nobody waits on a call that has ended, whoever ended it, and whatever the peer does meanwhile.
+//! Nobody waits on a call that has ended, at whichever end, and whatever the peer does meanwhile.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;

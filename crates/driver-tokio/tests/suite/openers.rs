@@ -135,7 +135,7 @@ fn who_leaves_the_queue_holds_up_nobody_behind() {
         assert!(third.woken_count() > before, "it is the third's turn");
         let third = third.poll().expect("its turn");
         second = Waiting::new(&client, 10);
-        // Two places: whoever waits alone has one, and a newcomer the other.
+        // Two places: a call that waits alone has one, and a newcomer the other.
         drop((third, other));
         let newcomer = start(&client, 10).expect("there is a place for each");
         assert!(second.poll().is_some(), "its turn");

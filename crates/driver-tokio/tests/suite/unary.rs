@@ -228,7 +228,7 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         let mut rest = Outgoing { ending: answer(b"").ending, ..Outgoing::default() };
         poll_fn(|cx| call.stream.poll_send(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "in parts");
-        // Later, by whoever has the call then; the message is where it is for every other call.
+        // Later, by the owner of the call then; the message is where it is for every other call.
         let stream = stream_of(ask(&client, &message).await);
         let mut call = accept(&server).await.into_call(true);
         assert_eq!(echo::read_request(&mut call).await.unwrap(), message);

@@ -16,7 +16,7 @@ use tonic::body::Body;
 use tower_service::Service as _;
 
 use crate::conversion::PREFIX_LEN;
-use crate::conversion::places::Place;
+use crate::conversion::group_pools::GroupPool;
 
 /// An answer must have come within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub(super) async fn describe(attached: &Attached, path: &str, mut held: Held) ->
 ///
 /// # Errors
 /// Why it has not.
-pub(super) async fn join(attached: &Attached, place: &Place, mut held: Held) -> Result<(), String> {
+pub(super) async fn join(attached: &Attached, place: &GroupPool, mut held: Held) -> Result<(), String> {
     let invited = [(POOL_HEADER, place.address.clone()), (INVITATION_HEADER, place.invite()?)];
     ask(attached, JOIN, invited, &mut held).await.map(drop)
 }

@@ -3,7 +3,7 @@
 //!
 //! # Trust
 //! A table is checked when it is loaded, and only describes. An object that comes is verified in private memory before it is
-//! encoded. A message that can't be decoded goes on as it is: whoever it is for says what is wrong with it.
+//! encoded. A message that can't be decoded goes on as it is: the process that it is for says what is wrong with it.
 
 use std::cell::Cell;
 use std::sync::LazyLock;

@@ -2,15 +2,15 @@
 //!
 //! [`Objects`] knows a backend connection's methods and hands calls to it; `converter` changes messages by the tables of a
 //! method, which its process tells (`asking`, `shelves`, `own_tables`) or the operator gives ([`Tables`]). Compressed messages are inflated and deflated here, too
-//! (`repacking`), and large ones lie where backends read them (`places`).
+//! (`repacking`), and large ones lie where backends read them (`group_pools`).
 
 mod asking;
 mod converter;
 mod counts;
 mod encoding;
+mod group_pools;
 mod objects;
 mod own_tables;
-mod places;
 mod repacking;
 mod shelves;
 mod tables;

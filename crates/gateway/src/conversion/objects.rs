@@ -20,8 +20,8 @@ use crate::conversion::asking::{self, Description};
 use crate::conversion::converter::{TableConverter, no_tables};
 use crate::conversion::counts::{Conversion, Conversions};
 use crate::conversion::encoding::{Encodings, says_encoding};
+use crate::conversion::group_pools::GroupPool;
 use crate::conversion::own_tables::{Common, OwnTables};
-use crate::conversion::places::Place;
 use crate::conversion::repacking::{Repacking, Room};
 use crate::conversion::tables::Tables;
 
@@ -78,7 +78,7 @@ struct State {
     /// The backend connection has been asked to join its group's pool, or is not to be.
     is_asked: bool,
     /// That pool, which it has joined.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<GroupPool>>,
 }
 
 impl Objects {

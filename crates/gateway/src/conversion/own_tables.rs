@@ -9,7 +9,7 @@ use crate::config::OnUnconvertible;
 use crate::conversion::asking::Description;
 use crate::conversion::converter::TableConverter;
 use crate::conversion::counts::Conversions;
-use crate::conversion::places::{Place, Places};
+use crate::conversion::group_pools::{GroupPool, GroupPools};
 use crate::conversion::shelves::{Shelf, Shelved, Shelves};
 
 /// What the conversions of all backend connections have in common.
@@ -19,7 +19,7 @@ pub(crate) struct Common {
     is_wanted: bool,
     on_unconvertible: OnUnconvertible,
     /// Where large objects are placed.
-    places: Places,
+    places: GroupPools,
     shelves: Shelves,
 }
 
@@ -95,7 +95,7 @@ impl OwnTables {
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) async fn place(&self) -> Result<Arc<Place>, String> {
+    pub(super) async fn place(&self) -> Result<Arc<GroupPool>, String> {
         self.common.places.of(&self.group).await
     }
 }

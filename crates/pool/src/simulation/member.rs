@@ -98,7 +98,7 @@ impl Member {
 
 /// A ref on its way from one member to another. Its sender holds the block until it has arrived.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct RefLetter {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) kept: Kept,
@@ -116,7 +116,7 @@ pub(super) enum Taken {
     Failed(RefError),
 }
 
-impl Letter {
+impl RefLetter {
     pub(super) fn owner(&self) -> MemberIdx {
         MemberIdx(u32::from_le_bytes(self.wire[16..20].try_into().expect("four bytes")))
     }

@@ -11,7 +11,7 @@ use tollfree_layout::{ExtentIdx, MemberIdx};
 use tollfree_os::rustix;
 use tollfree_region::GivenFd;
 
-use super::member::{Kept, Letter, Life, Line, Member, Taken};
+use super::member::{Kept, Life, Line, Member, RefLetter, Taken};
 use super::rng::Rng;
 use super::run::{Rule, Step, Wrong};
 use super::wire::{Connection, Parcel};
@@ -41,7 +41,7 @@ pub(super) struct World {
     connections: BTreeMap<DeskIdx, Connection>,
     last_desk: DeskIdx,
     pub(super) members: Vec<Member>,
-    pub(super) letters: Vec<Letter>,
+    pub(super) letters: Vec<RefLetter>,
     /// What dead processes held: their rows stay as they were.
     graves: Vec<Kept>,
     /// This process's: what the kernel says of members is said by the simulation.
@@ -458,7 +458,7 @@ impl World {
         let kept = sender.held[self.rng.below(sender.held.len())].clone();
         let wire = kept.bytes.to_bytes().expect("no fork");
         self.say(format!("{from} sends {to} a ref to {}", kept.bytes.held.place_words()));
-        self.letters.push(Letter { from, to, kept, wire, fetch: None, failed_count: 0 });
+        self.letters.push(RefLetter { from, to, kept, wire, fetch: None, failed_count: 0 });
     }
 
     /// The receiver of a ref looks whether it can take hold of it. False: it failed.

@@ -1,4 +1,4 @@
-//! Who joins a pool: of all its user's processes, or only those that were invited; and of whom the kernel's word says nothing.
+//! Who joins a pool: of all its user's processes, or only those that were invited; and of whom the kernel says nothing.
 
 use std::hash::Hasher;
 #[expect(deprecated, reason = "as the members compute their numbers")]

@@ -20,7 +20,7 @@ use tollfree_layout::flat::{PRESENCE_BITS, PRESENCE_OFF};
 /// What is done for one field, or at the end of a word's fields.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct Step {
+pub(crate) struct ProgramStep {
     /// The tag as it is written, in the high bytes.
     pub tag_high: u64,
     pub slot_off: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Word {
     /// unknown fields would lie behind the longest object.
     pub key: u64,
     /// The steps for it.
-    pub first: *mut Step,
+    pub first: *mut ProgramStep,
     /// The word that the steps are for, and one more: zero if there are none.
     pub held: u64,
     /// Where it lies in the record, once something was learnt.
@@ -63,7 +63,7 @@ pub(crate) struct Steps {
     number: u64,
     /// The presence words, as [`TypePlan::last_word`] counts them.
     words: Box<[WordPlan]>,
-    steps: Box<[Step]>,
+    steps: Box<[ProgramStep]>,
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub(super) fn word_off(word_idx: u32) -> u32 {
         .expect("a table has at most 2^32 bytes, and a presence word a type of twelve and more")
 }
 
-fn step(types: &[TypePlan], field: &FieldPlan, word_idx: u32) -> Step {
+fn step(types: &[TypePlan], field: &FieldPlan, word_idx: u32) -> ProgramStep {
     let op = match field.encode {
         op::LIST_MESSAGE => op::STEP_MESSAGES,
         op::LIST_GROUP => op::STEP_GROUPS,
@@ -127,7 +127,7 @@ fn step(types: &[TypePlan], field: &FieldPlan, word_idx: u32) -> Step {
         _ => op::STEP_LIST,
     };
     let is_message = matches!(op, op::MESSAGE | op::GROUP | op::STEP_MESSAGES | op::STEP_GROUPS);
-    Step {
+    ProgramStep {
         tag_high: field.tag << (64 - 8 * field.tag_len),
         slot_off: field.slot_off,
         elem_len: field.elem_len,
@@ -139,7 +139,9 @@ fn step(types: &[TypePlan], field: &FieldPlan, word_idx: u32) -> Step {
     }
 }
 
-const _: () = assert!(size_of::<Step>() == size_of::<[u64; 4]>() && align_of::<Step>() == align_of::<u64>());
+const _: () = assert!(
+    size_of::<ProgramStep>() == size_of::<[u64; 4]>() && align_of::<ProgramStep>() == align_of::<u64>()
+);
 // A record begins with its unknown fields and its first presence word.
 const _: () = assert!(PRESENCE_OFF == 4);
 
@@ -188,7 +190,7 @@ pub(super) unsafe fn learn(steps: &Steps, word: *mut Word, own: u32, rec: *const
     // SAFETY: the caller's promise; see "Soundness".
     unsafe {
         let bits = rec.add(plan.off as usize).cast::<u32>().read_unaligned();
-        let kept = word.sub(word_idx).add(steps.words.len()).cast::<Step>();
+        let kept = word.sub(word_idx).add(steps.words.len()).cast::<ProgramStep>();
         let mut to = kept.add(plan.steps_from as usize + word_idx);
         word.write(Word {
             key: if plan.only { !(u64::from(bits) << 32) } else { 0 },
@@ -206,6 +208,6 @@ pub(super) unsafe fn learn(steps: &Steps, word: *mut Word, own: u32, rec: *const
             to = to.add(1);
         }
         let op = if plan.off == PRESENCE_OFF { op::STEP_END } else { op::STEP_WORD };
-        to.write(Step { op, own, ..Step::default() });
+        to.write(ProgramStep { op, own, ..ProgramStep::default() });
     }
 }

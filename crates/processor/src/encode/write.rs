@@ -3,7 +3,7 @@
 //! What they leave below the new position is overwritten later; how much room that takes is in the module above, "Writing
 //! beyond". Its tests notice, beside the one here.
 
-use super::program::Step;
+use super::program::ProgramStep;
 use crate::plan::op;
 
 /// Highest bit of each byte.
@@ -65,7 +65,7 @@ pub(super) unsafe fn varint<const BITS: bool>(at: *mut u8, value: u64) -> *mut u
 }
 
 #[inline(always)]
-pub(super) unsafe fn put_tag(at: *mut u8, step: &Step) -> *mut u8 {
+pub(super) unsafe fn put_tag(at: *mut u8, step: &ProgramStep) -> *mut u8 {
     // SAFETY: as `put`.
     unsafe {
         at.sub(8).cast::<u64>().write_unaligned(step.tag_high);
@@ -75,7 +75,7 @@ pub(super) unsafe fn put_tag(at: *mut u8, step: &Step) -> *mut u8 {
 
 /// The tag that ends a group: one more than the one that begins it.
 #[inline(always)]
-pub(super) unsafe fn put_end(at: *mut u8, step: &Step) -> *mut u8 {
+pub(super) unsafe fn put_end(at: *mut u8, step: &ProgramStep) -> *mut u8 {
     // SAFETY: as `put`.
     unsafe {
         at.sub(8).cast::<u64>().write_unaligned(step.tag_high + (1 << (64 + 8 * i32::from(step.tag))));
@@ -85,7 +85,7 @@ pub(super) unsafe fn put_end(at: *mut u8, step: &Step) -> *mut u8 {
 
 /// A varint and the tag before it.
 #[inline(always)]
-pub(super) unsafe fn tagged_varint<const BITS: bool>(at: *mut u8, step: &Step, value: u64) -> *mut u8 {
+pub(super) unsafe fn tagged_varint<const BITS: bool>(at: *mut u8, step: &ProgramStep, value: u64) -> *mut u8 {
     // SAFETY: as `put`; ten bytes are free, too.
     unsafe {
         if value < 0x80 {

@@ -28,8 +28,8 @@ impl Object<'_> {
         let start = out.len();
         let mut writer = Writer { plan: self.plan, out, depth: DEEPEST };
         let outcome = match protocol {
-            Protocol::Compact => writer.record::<Compact>(self.root()),
-            _ => writer.record::<Binary>(self.root()),
+            Protocol::Compact => writer.record::<CompactWriter>(self.root()),
+            _ => writer.record::<BinaryWriter>(self.root()),
         };
         let fits = if out.len() - start > LONGEST { Err(EncodeError::TooLong) } else { Ok(()) };
         outcome.and(fits).inspect_err(|_| out.truncate(start))
@@ -50,8 +50,8 @@ pub(super) trait Emit {
     fn map(out: &mut Vec<u8>, key: u8, value: u8, count: u32);
 }
 
-pub(super) struct Compact;
-pub(super) struct Binary;
+pub(super) struct CompactWriter;
+pub(super) struct BinaryWriter;
 
 #[inline]
 pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
@@ -69,7 +69,7 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.truncate(start + len + 1);
 }
 
-impl Emit for Compact {
+impl Emit for CompactWriter {
     const BOOL_IN_HEADER: bool = true;
 
     fn field(out: &mut Vec<u8>, code: u8, id: u16, last: u16) {
@@ -123,7 +123,7 @@ impl Emit for Compact {
     }
 }
 
-impl Emit for Binary {
+impl Emit for BinaryWriter {
     const BOOL_IN_HEADER: bool = false;
 
     fn field(out: &mut Vec<u8>, code: u8, id: u16, _last: u16) {

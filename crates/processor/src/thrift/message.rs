@@ -1,7 +1,7 @@
 //! Message headers: what is called, and by which message.
 
 use super::Protocol;
-use super::encode::{Binary, Compact, Emit, varint};
+use super::encode::{BinaryWriter, CompactWriter, Emit, varint};
 use crate::method_map::{Method, MethodMap};
 use thiserror::Error;
 
@@ -190,20 +190,20 @@ impl<'n> MessageHeader<'n> {
             Protocol::Compact => {
                 out.extend_from_slice(&[COMPACT_ID, (self.kind as u8) << 5 | COMPACT_VERSION]);
                 varint(out, u64::from(self.seq_id as u32));
-                Compact::length(out, len);
+                CompactWriter::length(out, len);
                 out.extend_from_slice(self.name.as_bytes());
             }
             Protocol::Binary => {
                 out.extend_from_slice(&[BINARY_VERSION[0], BINARY_VERSION[1], 0, self.kind as u8]);
-                Binary::length(out, len);
+                BinaryWriter::length(out, len);
                 out.extend_from_slice(self.name.as_bytes());
-                Binary::i32(out, self.seq_id);
+                BinaryWriter::i32(out, self.seq_id);
             }
             Protocol::BinaryOld => {
-                Binary::length(out, len);
+                BinaryWriter::length(out, len);
                 out.extend_from_slice(self.name.as_bytes());
                 out.push(self.kind as u8);
-                Binary::i32(out, self.seq_id);
+                BinaryWriter::i32(out, self.seq_id);
             }
         }
     }

@@ -56,7 +56,7 @@ pub trait FieldType: Sealed {
     #[doc(hidden)]
     fn fits(field: &Kept<'_>) -> bool;
     #[doc(hidden)]
-    fn read(slot: Slot<'_>) -> Self::Value<'_>;
+    fn read(slot: FieldSlot<'_>) -> Self::Value<'_>;
     #[doc(hidden)]
     fn value<'a>(value: Self::Value<'a>) -> Value<'a>;
 }
@@ -71,13 +71,13 @@ pub struct Kept<'a>(&'a FieldPlan);
 
 /// The slot of a field that is present in a sound record.
 #[derive(Debug, Clone, Copy)]
-pub struct Slot<'a> {
+pub struct FieldSlot<'a> {
     record: Record<'a>,
     off: u32,
     field_idx: u32,
 }
 
-impl<'a> Slot<'a> {
+impl<'a> FieldSlot<'a> {
     #[inline(always)]
     fn place(self) -> Place {
         Place { rec: self.record.off, off: self.off }
@@ -143,7 +143,7 @@ macro_rules! field_type {
             }
 
             #[inline(always)]
-            fn read<'a>($slot: Slot<'a>) -> $value {
+            fn read<'a>($slot: FieldSlot<'a>) -> $value {
                 $read
             }
 
@@ -289,6 +289,6 @@ impl<'a> Record<'a> {
         if word(self.bytes, presence) & field.presence_bit == 0 {
             return None;
         }
-        Some(T::read(Slot { record: *self, off: field.slot_off, field_idx: field.field_idx }))
+        Some(T::read(FieldSlot { record: *self, off: field.slot_off, field_idx: field.field_idx }))
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever a peer passes in place of its region is refused, with the reason in words, and closed.
+//! What a peer passes in place of its region is refused, with the reason in words, and closed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};

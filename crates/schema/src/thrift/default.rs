@@ -1,6 +1,6 @@
 //! Defaults: constants as IDL spells them.
 
-use super::link::{Linker, Place, Shape};
+use super::link::{IdlLinker, Place, Shape};
 use crate::SchemaError;
 use pilota_thrift_parser::ConstValue;
 use tollfree_layout::table::Kind;
@@ -8,7 +8,7 @@ use tollfree_layout::table::Kind;
 /// Constants that name constants: beyond it they go round in a circle.
 const LONGEST_CHAIN: usize = 64;
 
-impl Linker<'_> {
+impl IdlLinker<'_> {
     /// The stored form of a default (see [`crate::Field::default`]); none for an empty container, which is what
     /// an absent one reads as.
     pub(super) fn default(

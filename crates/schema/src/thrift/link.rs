@@ -1,6 +1,6 @@
 //! From parsed files to the description: names are resolved, containers in containers get boxes and entries.
 
-use super::File;
+use super::IdlFile;
 use crate::SchemaError;
 use crate::schema::{Enum, EnumValue, Field, Message, Role, Schema};
 use pilota_thrift_parser as idl;
@@ -31,8 +31,8 @@ pub(super) struct Place<'p> {
 
 type Defined<'f, T> = HashMap<(usize, &'f str), T>;
 
-pub(super) struct Linker<'f> {
-    pub files: &'f [File],
+pub(super) struct IdlLinker<'f> {
+    pub files: &'f [IdlFile],
     pub schema: Schema,
     pub structs: Defined<'f, usize>,
     pub enums: Defined<'f, usize>,
@@ -44,8 +44,8 @@ pub(super) struct Linker<'f> {
 }
 
 /// Brings the definitions of all files together; the first file's come first.
-pub(crate) fn link(files: &[File]) -> Result<Schema, SchemaError> {
-    let mut linker = Linker {
+pub(crate) fn link(files: &[IdlFile]) -> Result<Schema, SchemaError> {
+    let mut linker = IdlLinker {
         files,
         schema: Schema::default(),
         structs: HashMap::new(),
@@ -82,7 +82,7 @@ fn struct_like(item: &idl::Item) -> Option<(&'static str, &idl::StructLike, Role
     })
 }
 
-impl<'f> Linker<'f> {
+impl<'f> IdlLinker<'f> {
     pub(super) fn error(&self, place: Place<'_>, problem: impl Into<String>) -> SchemaError {
         let file = &self.files[place.file_idx];
         let line = match place.keyword {

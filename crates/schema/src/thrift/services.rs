@@ -1,6 +1,6 @@
 //! Services: each function becomes two structs, its arguments and its result.
 
-use super::link::{Linker, Place, Shape};
+use super::link::{IdlLinker, Place, Shape};
 use crate::SchemaError;
 use crate::schema::{Field, Message, Method, Role, Service};
 use pilota_thrift_parser as idl;
@@ -10,7 +10,7 @@ use tollfree_layout::table::{Kind, Label};
 /// Services that extend one another: beyond it they go round in a circle.
 const LONGEST_CHAIN: usize = 64;
 
-impl Linker<'_> {
+impl IdlLinker<'_> {
     pub(super) fn all_services(&mut self) -> Result<(), SchemaError> {
         let files = self.files;
         let mut own: HashMap<(usize, &str), Vec<Method>> = HashMap::new();

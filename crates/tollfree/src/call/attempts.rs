@@ -19,7 +19,7 @@ use crate::call::retry::{Pushback, Retries};
 use crate::call::routing::{Routing, WaitForReady};
 use crate::call::service_config::MethodConfig;
 use crate::endpoint::balance::Picked;
-use crate::endpoint::{CallGuard, Connection, Endpoint};
+use crate::endpoint::{CallGuard, Connection, Subchannel};
 use crate::metadata::timeout;
 use crate::metrics::MadeCall;
 use crate::status;
@@ -211,7 +211,7 @@ struct Attempts<'a, C> {
     /// How often the call still moves if no server looks at it and no deadline ends that.
     moves_left: usize,
     /// Where it was tried last.
-    avoid: Option<Arc<Endpoint>>,
+    avoid: Option<Arc<Subchannel>>,
 }
 
 impl<'a, C: Call> Attempts<'a, C> {
@@ -280,7 +280,7 @@ impl<'a, C: Call> Attempts<'a, C> {
     }
 
     /// Whether a call that no server has looked at goes elsewhere, or to the next connection: as long as its deadline allows. Without one, a
-    /// call is not made again for ever at a server that takes its leave of each connection at once. Connections that end at once are made
+    /// call is not made again without end at a server that takes its leave of each connection at once. Connections that end at once are made
     /// again at a slower pace, so this is no busy loop.
     fn moves(&mut self, picked: &Picked) -> bool {
         if let (Some(_), Connection::Session(attachment)) = (&self.channel.plain, &picked.connection) {

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 use crate::call::retry::Throttle;
 use crate::call::service_config::ServiceConfig;
 use crate::endpoint::balance::{Balancer, Picked};
-use crate::endpoint::{CallGuard, Connection, Endpoint};
+use crate::endpoint::{CallGuard, Connection, Subchannel};
 use crate::message::payloads::Sharing;
 use crate::metrics::{Metrics, Outcome};
 
@@ -28,7 +28,7 @@ pub struct WaitForReady(pub bool);
 /// What all clones of a channel share.
 pub(crate) struct Routing {
     /// The only endpoint, where it is a session and nothing has to be decided for a call.
-    pub(crate) plain: Option<Arc<Endpoint>>,
+    pub(crate) plain: Option<Arc<Subchannel>>,
     pub(crate) balancer: Balancer,
     pub(crate) sharing: Arc<Sharing>,
     /// Set where endpoints come and go while the channel is used.
@@ -62,7 +62,7 @@ impl Routing {
 
     /// The connection for a call's first attempt, where one is there. It may have ended without anybody having noticed yet.
     #[inline]
-    pub(crate) fn pick_now(&self) -> Option<(Cow<'_, Arc<Endpoint>>, Connection)> {
+    pub(crate) fn pick_now(&self) -> Option<(Cow<'_, Arc<Subchannel>>, Connection)> {
         match &self.plain {
             Some(endpoint) => {
                 let attachment = endpoint.live()?;
@@ -95,7 +95,7 @@ impl Routing {
     ///
     /// # Errors
     /// The status that says why there is none.
-    pub(crate) async fn pick(&self, waits: bool, avoid: Option<&Arc<Endpoint>>) -> Result<Picked, Status> {
+    pub(crate) async fn pick(&self, waits: bool, avoid: Option<&Arc<Subchannel>>) -> Result<Picked, Status> {
         match &self.plain {
             Some(endpoint) => {
                 let connection = endpoint.acquire(waits).await?;

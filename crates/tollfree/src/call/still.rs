@@ -1,7 +1,7 @@
 //! The runtimes of blocking channels, which stand still while no thread waits in them.
 //!
 //! What is left to be sent of a request is sent by a task. Its call may end while nobody waits: the program has read enough of a stream, and
-//! drops it. The task is woken then, and would stay until the next call, with the request that it has. So whoever ends a call with
+//! drops it. The task is woken then, and would stay until the next call, with the request that it has. So who ends a call with
 //! such a task has its runtime turned.
 
 use std::io;
@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, EnterGuard, Handle, Id, Runtime, RuntimeFlavor};
 
 /// All that there are: a task is spawned where the calling thread is, which knows its runtime by a number.
 static ALL: Mutex<Vec<(Id, Weak<StillRuntime>)>> = Mutex::new(Vec::new());
-/// A runtime that is turned gives so many tasks their turn at least before whoever turns it has its own.
+/// A runtime that is turned gives so many tasks their turn at least before the task that turns it has its own.
 const TURN_COUNT: usize = 32;
 
 /// A runtime of a blocking channel.

@@ -15,13 +15,13 @@ const STEP_COUNT: u32 = 16;
 
 /// One turn: at most one `poll`.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct PollTurn {
     steps: u32,
     /// When the clock was read first; 0: it was not.
     since_ns: u64,
 }
 
-impl Turn {
+impl PollTurn {
     /// A step is done. Whether the turn is over, and another begins with the next step.
     #[inline]
     fn is_over(&mut self, now_ns: impl FnOnce() -> u64) -> bool {
@@ -35,7 +35,7 @@ impl Turn {
         }
         let is_over = now_ns.saturating_sub(self.since_ns) >= TURN_NS;
         if is_over {
-            *self = Turn::default();
+            *self = PollTurn::default();
         }
         is_over
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_after_its_time_and_the_clock_is_read_for_one_step_in_a_few() {
-        let (mut turn, mut now, mut readings) = (Turn::default(), 5, 0);
+        let (mut turn, mut now, mut readings) = (PollTurn::default(), 5, 0);
         let mut lengths = Vec::new();
         let mut began = now;
         for _ in 0..10_000 {

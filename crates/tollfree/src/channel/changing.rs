@@ -13,7 +13,7 @@ use crate::channel::{Channel, ChannelBuilder};
 use crate::endpoint;
 use crate::endpoint::balance::Balance;
 use crate::endpoint::error::ChannelError;
-use crate::endpoint::http2::{Http2, is_http2};
+use crate::endpoint::http2::{Http2Settings, is_http2};
 use crate::endpoint::place::{Files, Place};
 use crate::endpoint::upgrade::Plan;
 use crate::http::direct_connection;
@@ -86,7 +86,7 @@ pub(crate) struct Maker {
     pub(crate) settings: Config,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) plan: Plan,
-    pub(crate) http2: Http2,
+    pub(crate) http2: Http2Settings,
     pub(super) files: Files,
 }
 
@@ -97,9 +97,9 @@ impl Maker {
         &self,
         uri: &str,
         record: Option<&Arc<Record>>,
-    ) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
+    ) -> Result<Arc<endpoint::Subchannel>, ChannelError> {
         let Maker { settings, sharing, plan, http2, files, .. } = self;
-        let made = endpoint::Endpoint::new(uri, settings, sharing, plan, http2, files)?.counting(record);
+        let made = endpoint::Subchannel::new(uri, settings, sharing, plan, http2, files)?.counting(record);
         Ok(if self.direct_connections { made.asking(direct_connection::keep) } else { Arc::new(made) })
     }
 }

@@ -33,13 +33,13 @@ thread_local! {
 
 /// What a thread knows, counted while it lives.
 struct Thread {
-    turns: Turns,
+    turns: ThreadTurns,
 }
 
 impl Thread {
     fn new() -> Thread {
         THREADS.fetch_add(1, Ordering::Relaxed);
-        Thread { turns: Turns::new(now_ns()) }
+        Thread { turns: ThreadTurns::new(now_ns()) }
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn slept() {
 
 /// When a thread offers its processor.
 #[derive(Debug)]
-struct Turns {
+struct ThreadTurns {
     began_ns: u64,
     /// When the last call was over.
     ended_ns: u64,
@@ -76,9 +76,9 @@ struct Turns {
     len_ns: u64,
 }
 
-impl Turns {
-    fn new(now_ns: u64) -> Turns {
-        Turns { began_ns: now_ns, ended_ns: now_ns, len_ns: TURN_NS }
+impl ThreadTurns {
+    fn new(now_ns: u64) -> ThreadTurns {
+        ThreadTurns { began_ns: now_ns, ended_ns: now_ns, len_ns: TURN_NS }
     }
 
     fn begin(&mut self, now_ns: u64) {
@@ -130,7 +130,7 @@ mod tests {
     /// How often a thread offers its processor in calls of 5 µs for `total_ns`, where each offer takes so long.
     fn offers(total_ns: u64, others: u64, away_ns: u64) -> u64 {
         let (clock, count) = (Cell::new(0), Cell::new(0));
-        let mut turns = Turns::new(0);
+        let mut turns = ThreadTurns::new(0);
         while clock.get() < total_ns {
             clock.set(clock.get() + 5_000);
             turns.call_ended(
@@ -165,7 +165,7 @@ mod tests {
         let count = offers(1_000_000_000, 1, away_ns);
         assert!((28..=31).contains(&count), "{count}");
         assert!(offers(1_000_000_000, 1, 20_000_000) <= 1_000 / 60 + 1, "a pause has an end");
-        let mut turns = Turns::new(0);
+        let mut turns = ThreadTurns::new(0);
         turns.came_back(away_ns, away_ns, 1);
         turns.begin(2 * away_ns);
         turns.call_ended(1, || 2 * away_ns + TURN_NS, || panic!("sleep is no end of a pause"));
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn who_calls_now_and_then_offers_nothing() {
         // 1,000 calls a second, and others that wait for much longer.
-        let mut turns = Turns::new(0);
+        let mut turns = ThreadTurns::new(0);
         for number in 1..1_000 {
             turns.call_ended(7, || number * 1_000_000, || panic!("it has slept in between"));
         }
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_turn_begins_with_sleep() {
-        let mut turns = Turns::new(0);
+        let mut turns = ThreadTurns::new(0);
         turns.begin(TURN_NS - 1);
         turns.call_ended(1, || TURN_NS, || panic!("it has just begun"));
     }

@@ -27,13 +27,13 @@ use crate::call::routing::{Changes, Routing};
 use crate::call::service_config::ServiceConfig;
 use crate::channel::changing::Maker;
 use crate::channel::slot::Slot;
-use crate::endpoint::Endpoint;
+use crate::endpoint::Subchannel;
 use crate::endpoint::balance::{Balance, Balancer, HealthCheck};
 use crate::endpoint::error::{ChannelError, USER_AGENT_LEN_MAX};
-use crate::endpoint::http2::Http2;
+use crate::endpoint::http2::Http2Settings;
 use crate::endpoint::path::Path;
 use crate::endpoint::place::{Files, is_device, is_gateway_address};
-use crate::endpoint::upgrade::{Settings, Upgrade};
+use crate::endpoint::upgrade::{Upgrade, UpgradeSettings};
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
 use crate::http::{call as http_call, health};
@@ -73,10 +73,10 @@ pub struct ChannelBuilder {
     balance: Option<Balance>,
     waits: bool,
     service_config: Option<String>,
-    upgrade: Settings,
+    upgrade: UpgradeSettings,
     user_agent: Option<String>,
     http_details: bool,
-    http2: Http2,
+    http2: Http2Settings,
     files: Files,
     metrics: Option<Metrics>,
 }
@@ -463,7 +463,7 @@ impl Channel {
     }
 
     /// A channel to a process that has connected by itself.
-    pub(crate) fn of_attached(endpoint: Arc<Endpoint>) -> Channel {
+    pub(crate) fn of_attached(endpoint: Arc<Subchannel>) -> Channel {
         let balancer = Balancer::new(Balance::default(), None, None);
         let target = Target::new(endpoint.name.clone());
         let Ok(()) = balancer.replace(vec![target], |_, _| Ok::<_, Infallible>(endpoint.clone()));
@@ -486,7 +486,7 @@ impl Channel {
     /// Which way calls take now.
     pub fn path(&self) -> Path {
         let balancer = &self.inner.balancer;
-        let path_of = |member: &Member<Arc<Endpoint>>| {
+        let path_of = |member: &Member<Arc<Subchannel>>| {
             let path = member.endpoint().path();
             if member.is_ejected() { path.ejected() } else { path }
         };
@@ -582,13 +582,13 @@ impl tower_service::Service<Request<Body>> for Channel {
     fn call(&mut self, mut request: Request<Body>) -> CallFuture {
         if let Some(slot) = Slot::of(&mut request) {
             slot.fill(&mut request, Some(self.clone()));
-            return CallFuture { way: Way::Failed(None), outcome: None };
+            return CallFuture { way: CallWay::Failed(None), outcome: None };
         }
         let outcome = self.inner.begin(request.uri().path());
         let made = outcome.as_ref().map(|outcome| outcome.0.clone());
         let way = match &self.inner.plain {
             Some(endpoint) => self.call_by(endpoint, request, made),
-            None => Way::Boxed(Box::pin(http_call::run(self.inner.clone(), request, made))),
+            None => CallWay::Boxed(Box::pin(http_call::run(self.inner.clone(), request, made))),
         };
         CallFuture { way, outcome }
     }
@@ -597,7 +597,12 @@ impl tower_service::Service<Request<Body>> for Channel {
 impl Channel {
     /// A call by the session of a plain channel's endpoint.
     #[inline]
-    fn call_by(&self, endpoint: &Arc<Endpoint>, mut request: Request<Body>, made: Option<MadeCall>) -> Way {
+    fn call_by(
+        &self,
+        endpoint: &Arc<Subchannel>,
+        mut request: Request<Body>,
+        made: Option<MadeCall>,
+    ) -> CallWay {
         if let Some(made) = &made {
             let out_of_band = OfClient::of(request.extensions());
             request = request.map(|body| made.tell_sent(body, out_of_band));
@@ -605,11 +610,11 @@ impl Channel {
         let inner = &self.inner;
         let terms = match Terms::new(inner, request.uri().path(), request.headers(), request.extensions()) {
             Ok(terms) => terms,
-            Err(status) => return Way::Failed(Some(status)),
+            Err(status) => return CallWay::Failed(Some(status)),
         };
         let mut call = match ResponseFuture::new(endpoint, terms.deadline_ns, true, request) {
             Ok(call) => call,
-            Err(status) => return Way::Failed(Some(status)),
+            Err(status) => return CallWay::Failed(Some(status)),
         };
         match endpoint.live() {
             Some(attachment) => {
@@ -617,16 +622,16 @@ impl Channel {
                     made.attempt();
                 }
                 call.place(attachment);
-                Way::Placed(call, inner.clone())
+                CallWay::Placed(call, inner.clone())
             }
-            None => Way::Boxed(Box::pin(http_call::move_over(inner.clone(), call, None, made))),
+            None => CallWay::Boxed(Box::pin(http_call::move_over(inner.clone(), call, None, made))),
         }
     }
 }
 
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
 pub struct CallFuture {
-    way: Way,
+    way: CallWay,
     /// Where the channel has metrics.
     outcome: Option<Outcome>,
 }
@@ -634,7 +639,7 @@ pub struct CallFuture {
 type Boxed = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody>, Status>> + Send>>;
 
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
-enum Way {
+enum CallWay {
     /// By the only session.
     Placed(ResponseFuture, Arc<Routing>),
     /// By a connection to be chosen, perhaps several times.
@@ -643,15 +648,15 @@ enum Way {
     Failed(Option<Status>),
 }
 
-impl Way {
+impl CallWay {
     /// What becomes of a call that has failed on the only session.
     #[cold]
     fn after(&mut self, failed: Failed, made: Option<MadeCall>) {
-        *self = match std::mem::replace(self, Way::Failed(None)) {
-            Way::Placed(call, channel) if failed.unseen => {
-                Way::Boxed(Box::pin(http_call::move_over(channel, call, Some(failed), made)))
+        *self = match std::mem::replace(self, CallWay::Failed(None)) {
+            CallWay::Placed(call, channel) if failed.unseen => {
+                CallWay::Boxed(Box::pin(http_call::move_over(channel, call, Some(failed), made)))
             }
-            _ => Way::Failed(Some(failed.status)),
+            _ => CallWay::Failed(Some(failed.status)),
         };
     }
 }
@@ -679,15 +684,15 @@ impl CallFuture {
     fn poll_way(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::Response<ResponseBody>, Status>> {
         loop {
             match &mut self.way {
-                Way::Placed(call, _) => match ready!(Pin::new(call).poll(cx)) {
+                CallWay::Placed(call, _) => match ready!(Pin::new(call).poll(cx)) {
                     Ok(response) => return Poll::Ready(Ok(response)),
                     Err(failed) => {
                         let made = self.outcome.as_ref().map(|outcome| outcome.0.clone());
                         self.way.after(failed, made);
                     }
                 },
-                Way::Boxed(call) => return call.as_mut().poll(cx),
-                Way::Failed(status) => {
+                CallWay::Boxed(call) => return call.as_mut().poll(cx),
+                CallWay::Failed(status) => {
                     let ended = || Status::internal("polled after its end");
                     return Poll::Ready(Err(status.take().unwrap_or_else(ended)));
                 }

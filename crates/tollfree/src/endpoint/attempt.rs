@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use crate::endpoint::{Connection, Endpoint, Unreached};
+use crate::endpoint::{Connection, Subchannel, Unreached};
 
 /// The time that an attempt has, as gRPC has it, unless it was given more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ impl Drop for Attempt {
 
 impl Attempt {
     /// Begins one. It keeps nobody else from dropping the endpoint. Must be called in a tokio runtime.
-    pub(crate) fn begin(endpoint: &Arc<Endpoint>) -> Attempt {
+    pub(crate) fn begin(endpoint: &Arc<Subchannel>) -> Attempt {
         let (dialing, patience, name) = (endpoint.dial(), endpoint.patience(), endpoint.name.clone());
         let endpoint = Arc::downgrade(endpoint);
         Attempt(tokio::spawn(async move {

@@ -17,7 +17,7 @@ use tollfree_driver_tokio::now_ns;
 use tonic::Status;
 
 use crate::endpoint::redial::PROVEN;
-use crate::endpoint::{Connection, Endpoint, Health, upgrade};
+use crate::endpoint::{Connection, Health, Subchannel, upgrade};
 
 /// How a channel chooses an endpoint for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl fmt::Display for Balance {
 /// An endpoint and a connection to it.
 #[derive(Clone)]
 pub(crate) struct Picked {
-    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) endpoint: Arc<Subchannel>,
     pub(crate) connection: Connection,
 }
 
@@ -58,14 +58,14 @@ pub(crate) type Watching<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub(crate) struct HealthCheck {
     pub(crate) service: Arc<str>,
     /// Watches an endpoint by one of its connections, for as long as it is polled.
-    pub(crate) watch: for<'a> fn(&'a Arc<Endpoint>, &'a Connection, &'a str, &'a Notify) -> Watching<'a>,
+    pub(crate) watch: for<'a> fn(&'a Arc<Subchannel>, &'a Connection, &'a str, &'a Notify) -> Watching<'a>,
 }
 
 /// Chooses among endpoints: the rules are those of [`tollfree_balancer`]; connections, health and waiting are here.
 pub(crate) struct Balancer {
     pub(crate) balance: Balance,
     /// Written to only where endpoints change while the channel is used, and where they may be ejected.
-    list: RwLock<List<Arc<Endpoint>>>,
+    list: RwLock<List<Arc<Subchannel>>>,
     /// How health is asked for, if it is.
     health: Option<HealthCheck>,
     /// A call has been made.
@@ -84,7 +84,7 @@ impl Drop for Balancer {
 
 /// What a look at the endpoints came to.
 enum Choice {
-    Picked(Arc<Endpoint>, Connection),
+    Picked(Arc<Subchannel>, Connection),
     /// One of them is being connected for the first time, or again.
     Wait,
     /// None of them can be reached now.
@@ -129,7 +129,7 @@ impl Balancer {
     pub(crate) fn replace<X>(
         &self,
         targets: Vec<Target>,
-        make: impl FnMut(&Target, Option<&Arc<Record>>) -> Result<Arc<Endpoint>, X>,
+        make: impl FnMut(&Target, Option<&Arc<Record>>) -> Result<Arc<Subchannel>, X>,
     ) -> Result<(), X> {
         let mut list = self.list.write();
         let gone = list.replace(targets, now_ns(), make)?;
@@ -148,7 +148,7 @@ impl Balancer {
     ///
     /// # Errors
     /// UNAVAILABLE when all fail, with the reason of the first.
-    pub(crate) async fn pick(&self, wait: bool, avoid: Option<&Arc<Endpoint>>) -> Result<Picked, Status> {
+    pub(crate) async fn pick(&self, wait: bool, avoid: Option<&Arc<Subchannel>>) -> Result<Picked, Status> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Status::internal(
                 "a channel with several endpoints is to be called in a tokio runtime",
@@ -214,7 +214,7 @@ impl Balancer {
     }
 
     /// The same, where nothing has to be waited for.
-    pub(crate) fn pick_now(&self) -> Option<(Arc<Endpoint>, Connection)> {
+    pub(crate) fn pick_now(&self) -> Option<(Arc<Subchannel>, Connection)> {
         tokio::runtime::Handle::try_current().ok()?;
         match self.look(None) {
             Choice::Picked(endpoint, connection) => Some((endpoint, connection)),
@@ -222,7 +222,7 @@ impl Balancer {
         }
     }
 
-    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Choice {
+    fn look(&self, avoid: Option<&Arc<Subchannel>>) -> Choice {
         let mut list = self.list.read();
         if list.is_detecting() {
             let now_ns = now_ns();
@@ -237,7 +237,7 @@ impl Balancer {
             self.keep_first(&list);
         }
         let is_first = self.balance == Balance::PickFirst;
-        let look = |endpoint: &Arc<Endpoint>| {
+        let look = |endpoint: &Arc<Subchannel>| {
             if !is_first || endpoint.mover().is_some() {
                 // It may have work to do there beyond the first connection.
                 self.keep(endpoint);
@@ -250,7 +250,7 @@ impl Balancer {
             }
             endpoint.failing().map_or(Look::Waits, Look::Fails)
         };
-        let is_avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
+        let is_avoided = |endpoint: &Arc<Subchannel>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
         match list.pick(is_avoided, look, |endpoint| endpoint.load()) {
             Pick::Chosen(chosen) => {
                 let number = if is_first { chosen.place } else { chosen.priority as usize };
@@ -269,7 +269,7 @@ impl Balancer {
 
     /// Calls go elsewhere than before.
     #[cold]
-    fn say_where(&self, list: &List<Arc<Endpoint>>, number: usize) {
+    fn say_where(&self, list: &List<Arc<Subchannel>>, number: usize) {
         let last = self.chosen.swap(number, Ordering::Relaxed);
         if last == number || last == usize::MAX {
             return;
@@ -304,14 +304,14 @@ impl Balancer {
     }
 
     /// Has all that calls go to first connected, as in gRPC: a call may find one that is ready, and look no further.
-    fn keep_first(&self, list: &List<Arc<Endpoint>>) {
+    fn keep_first(&self, list: &List<Arc<Subchannel>>) {
         if self.balance != Balance::PickFirst {
             list.first_priority().for_each(|endpoint| self.keep(endpoint));
         }
     }
 
     /// Sees to it that an endpoint gets connected, and connected again.
-    fn keep(&self, endpoint: &Arc<Endpoint>) {
+    fn keep(&self, endpoint: &Arc<Subchannel>) {
         endpoint.keep(|| {
             // `pick_first` knows no health, as in gRPC.
             let health = self.health.clone().filter(|_| self.balance != Balance::PickFirst);
@@ -326,13 +326,13 @@ impl Balancer {
     }
 
     /// The endpoints, as they are now: by priority, and as they were given. They can't change while this is held.
-    pub(crate) fn endpoints(&self) -> MappedRwLockReadGuard<'_, [Member<Arc<Endpoint>>]> {
+    pub(crate) fn endpoints(&self) -> MappedRwLockReadGuard<'_, [Member<Arc<Subchannel>>]> {
         RwLockReadGuard::map(self.list.read(), List::members)
     }
 }
 
 /// Keeps one endpoint connected, and watches its health where that is asked for.
-async fn keep(endpoint: Arc<Endpoint>, health: Option<HealthCheck>, changed: Arc<Notify>) {
+async fn keep(endpoint: Arc<Subchannel>, health: Option<HealthCheck>, changed: Arc<Notify>) {
     loop {
         if health.is_some() {
             endpoint.set_health(Health::Unknown);
@@ -363,7 +363,7 @@ async fn keep(endpoint: Arc<Endpoint>, health: Option<HealthCheck>, changed: Arc
 }
 
 /// Resolves when a connection is of no use for new calls any more.
-async fn over(endpoint: &Endpoint, connection: &Connection) {
+async fn over(endpoint: &Subchannel, connection: &Connection) {
     match connection {
         Connection::Session(attachment) => poll_fn(|cx| attachment.poll_over(cx)).await,
         Connection::Http2(..) => endpoint.broken.notified().await,
@@ -383,12 +383,12 @@ mod tests {
         let mut servers = tokio::task::JoinSet::new();
         let endpoints = ["a", "b", "c"].map(|name| {
             let uri = format!("shm://{}", directory.path().join(name).display());
-            let endpoint = Endpoint::new(
+            let endpoint = Subchannel::new(
                 &uri,
                 &config,
                 &Arc::<Sharing>::default(),
                 &Plan::Stay("it has a session"),
-                &crate::endpoint::http2::Http2::default(),
+                &crate::endpoint::http2::Http2Settings::default(),
                 &None,
             );
             servers.spawn(async move { crate::Server::builder().serve(&uri).await });

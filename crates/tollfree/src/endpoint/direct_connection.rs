@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tollfree_driver_tokio::{Attachment, Config, PeerIdentity, is_same_user};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::Subchannel;
 
 /// By which a channel asks its gateway for a direct connection.
 pub(crate) const ASK: &str = "/tollfree.DirectConnection/Ask";
@@ -21,14 +21,14 @@ pub(crate) const ADMIT: &str = "/tollfree.DirectConnection/Admit";
 pub(crate) const PROCESS: HeaderName = HeaderName::from_static("tollfree-process");
 
 /// Asks for a direct connection in a session with a gateway, and has an endpoint use it, again and again while the session stands.
-pub(crate) type Asking = fn(Weak<Endpoint>, Arc<Attachment>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Asking = fn(Weak<Subchannel>, Arc<Attachment>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What an endpoint by way of a gateway knows of its direct connection.
 pub(crate) struct DirectConnection {
     asking: Asking,
     /// Of the session with the process that is met.
     pub(crate) config: Config,
-    endpoint: OnceLock<Weak<Endpoint>>,
+    endpoint: OnceLock<Weak<Subchannel>>,
     state: Mutex<State>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -54,7 +54,7 @@ impl DirectConnection {
     }
 
     /// Whose it is.
-    pub(crate) fn of(&self, endpoint: &Arc<Endpoint>) {
+    pub(crate) fn of(&self, endpoint: &Arc<Subchannel>) {
         self.endpoint.get_or_init(|| Arc::downgrade(endpoint));
     }
 

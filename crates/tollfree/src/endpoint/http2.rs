@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings that a session doesn't have, or has by other means.
 #[derive(Clone, Default)]
-pub(crate) struct Http2 {
+pub(crate) struct Http2Settings {
     settle: Option<Arc<dyn Fn(Endpoint) -> Endpoint + Send + Sync>>,
     pub(crate) user_agent: Option<HeaderValue>,
     pub(crate) origin: Option<Uri>,
@@ -25,7 +25,7 @@ pub(crate) struct Http2 {
     pub(crate) tls: Option<ClientTlsConfig>,
 }
 
-impl Http2 {
+impl Http2Settings {
     /// Settles endpoints further.
     pub(crate) fn add(&mut self, settle: impl Fn(Endpoint) -> Endpoint + Send + Sync + 'static) {
         let before = self.settle.take();
@@ -92,9 +92,9 @@ pub(crate) fn is_tls(uri: &str) -> bool {
     uri.starts_with("https://")
 }
 
-impl fmt::Debug for Http2 {
+impl fmt::Debug for Http2Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2")
+        f.debug_struct("Http2Settings")
             .field("user_agent", &self.user_agent)
             .field("origin", &self.origin)
             .field("connect_timeout", &self.connect_timeout)

@@ -55,7 +55,7 @@ enum Kind {
     },
     Http2 {
         endpoint: Box<tonic::transport::Endpoint>,
-        current: Mutex<Http2>,
+        current: Mutex<Http2Connection>,
         /// Under TLS nobody sees what the server says.
         limit: ServerLimit,
         /// How calls move over to shared memory, or why they don't.
@@ -64,7 +64,7 @@ enum Kind {
 }
 
 #[derive(Default)]
-struct Http2 {
+struct Http2Connection {
     channel: Option<tonic::transport::Channel>,
     /// How many there have been.
     number: u32,
@@ -83,7 +83,7 @@ pub(crate) enum Health {
 }
 
 /// One server of a channel.
-pub(crate) struct Endpoint {
+pub(crate) struct Subchannel {
     pub(crate) name: Arc<str>,
     pub(crate) sharing: Arc<Sharing>,
     kind: Kind,
@@ -128,7 +128,7 @@ impl Unreached {
     }
 }
 
-impl Endpoint {
+impl Subchannel {
     /// An endpoint of any kind.
     ///
     /// # Errors
@@ -138,9 +138,9 @@ impl Endpoint {
         config: &Config,
         sharing: &Arc<Sharing>,
         plan: &Plan,
-        http2: &http2::Http2,
+        http2: &http2::Http2Settings,
         files: &Files,
-    ) -> Result<Endpoint, ChannelError> {
+    ) -> Result<Subchannel, ChannelError> {
         let is_tls = http2::is_tls(uri);
         let (name, kind) = if http2::is_http2(uri) {
             let endpoint = Box::new(http2.endpoint(uri)?);
@@ -174,23 +174,23 @@ impl Endpoint {
                 },
             )
         };
-        Ok(Endpoint::of(name, sharing.clone(), kind))
+        Ok(Subchannel::of(name, sharing.clone(), kind))
     }
 
     /// A process that has connected by itself.
-    pub(crate) fn attached(name: String, attachment: Arc<Attachment>) -> Endpoint {
+    pub(crate) fn attached(name: String, attachment: Arc<Attachment>) -> Subchannel {
         let kind =
             Kind::Session { dial: None, current: Mutex::new(Some(attachment)), direct_connection: None };
-        Endpoint::of(name, Arc::default(), kind)
+        Subchannel::of(name, Arc::default(), kind)
     }
 
-    fn of(name: String, sharing: Arc<Sharing>, kind: Kind) -> Endpoint {
+    fn of(name: String, sharing: Arc<Sharing>, kind: Kind) -> Subchannel {
         let is_local = match &kind {
             Kind::Session { dial, .. } => dial.as_ref().is_none_or(|dial| !dial.0.is_stream()),
             Kind::Http2 { .. } => name.starts_with("unix:"),
         };
         let redial = Redial::new(if is_local { Pace::Local } else { Pace::Remote });
-        Endpoint {
+        Subchannel {
             name: name.into(),
             sharing,
             kind,
@@ -204,12 +204,12 @@ impl Endpoint {
     }
 
     /// Has it count how its calls end.
-    pub(crate) fn counting(self, record: Option<&Arc<Record>>) -> Endpoint {
-        Endpoint { record: record.cloned(), ..self }
+    pub(crate) fn counting(self, record: Option<&Arc<Record>>) -> Subchannel {
+        Subchannel { record: record.cloned(), ..self }
     }
 
     /// Has it ask its gateway for direct connections, whenever it has a session there. One of another host has none to give.
-    pub(crate) fn asking(mut self, asking: Asking) -> Arc<Endpoint> {
+    pub(crate) fn asking(mut self, asking: Asking) -> Arc<Subchannel> {
         if let Kind::Session { dial: Some(dial), direct_connection, .. } = &mut self.kind
             && !dial.0.is_stream()
         {
@@ -542,7 +542,7 @@ impl Endpoint {
         CallGuard { endpoint: self.clone(), deadline_ns, is_told: false }
     }
 
-    /// How busy it is: by its own word where it gives one, else by the calls of this channel.
+    /// How busy it is: as it says itself where it does, else by the calls of this channel.
     pub(crate) fn load(&self) -> u32 {
         let own = self.calls.load(Ordering::Relaxed);
         let said = self.live().and_then(|attachment| attachment.peer_load());
@@ -653,7 +653,7 @@ async fn connect_http2(
 /// deadline; else its caller has lost interest, or no server has looked at it, which says nothing of the endpoint.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<Subchannel>,
     deadline_ns: Option<u64>,
     is_told: bool,
 }
@@ -685,9 +685,9 @@ impl Drop for CallGuard {
     }
 }
 
-impl std::fmt::Debug for Endpoint {
+impl std::fmt::Debug for Subchannel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Subchannel").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -124,7 +124,7 @@ impl fmt::Display for EndpointPath {
         match (&self.state, self.transport, self.peer) {
             (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => {
                 match peer.pid {
-                    // The kernel's word for one that this process can't see.
+                    // What the kernel says of one that this process can't see.
                     0 => f.write_str("shared memory with a process of another pid namespace")?,
                     pid => write!(f, "shared memory with process {pid}")?,
                 }

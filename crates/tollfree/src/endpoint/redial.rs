@@ -119,11 +119,11 @@ struct State {
 pub(crate) struct AttemptCount(u64);
 
 /// The right to make an attempt, or to wait for one whose call has ended.
-pub(crate) struct Turn<'a> {
+pub(crate) struct RedialTurn<'a> {
     attempt: tokio::sync::MutexGuard<'a, Option<Attempt>>,
 }
 
-impl Turn<'_> {
+impl RedialTurn<'_> {
     /// Whether no attempt is under way.
     pub(crate) fn is_free(&self) -> bool {
         self.attempt.is_none()
@@ -166,15 +166,15 @@ impl Redial {
     }
 
     /// Waits while somebody else waits for an attempt.
-    pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn { attempt: self.turn.lock().await }
+    pub(crate) async fn turn(&self) -> RedialTurn<'_> {
+        RedialTurn { attempt: self.turn.lock().await }
     }
 
     /// Waits until the next attempt may be made, for a call that came when so many had `begun`.
     ///
     /// # Errors
     /// Why an attempt failed that began after the call came. Why the latest failed, where the next is far.
-    pub(crate) async fn due(&self, _: &Turn<'_>, came: AttemptCount) -> Result<(), Status> {
+    pub(crate) async fn due(&self, _: &RedialTurn<'_>, came: AttemptCount) -> Result<(), Status> {
         let until = {
             let state = self.state.lock();
             if let Some(last) = state.last.as_ref().filter(|_| state.begun > came.0) {

@@ -53,9 +53,9 @@ use tonic::service::Routes;
 use tower_service::Service;
 
 use crate::channel::Channel;
-use crate::endpoint::Endpoint;
+use crate::endpoint::Subchannel;
 use crate::message::payloads::PayloadCounts;
-use crate::server::http_handle::Handler;
+use crate::server::http_handle::ErasedService;
 use crate::server::session_task::{Age, ServerContext, Services, SessionTask};
 use crate::server::{bound, layers};
 use crate::status::ServeError;
@@ -322,7 +322,7 @@ impl fmt::Debug for Process {
 pub struct Attached {
     attachment: Arc<Attachment>,
     registration: Registration,
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<Subchannel>,
     channel: Channel,
 }
 
@@ -336,7 +336,7 @@ impl Attached {
             "{backend_listener} (backend connection {} of {process} in group {})",
             registration.backend_connection, registration.group
         );
-        let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
+        let endpoint = Arc::new(Subchannel::attached(name, attachment.clone()));
         let channel = Channel::of_attached(endpoint.clone());
         Attached { attachment, registration, endpoint, channel }
     }
@@ -347,8 +347,8 @@ impl Attached {
         self.attachment.object_types(path)
     }
 
-    /// Whether its process may be asked to join a pool in which large flat messages are placed for it: it is one of this process's own user, by the
-    /// kernel's word, and has said that it can.
+    /// Whether its process may be asked to join a pool in which large flat messages are placed for it: the kernel says that it is
+    /// of this process's own user, and it has said that it can.
     pub fn reads_in_place(&self) -> bool {
         let is_own = |peer: LocalPeer| PeerPolicy::SameUser.allows(peer.identity().uid);
         self.attachment.lends() && self.attachment.local_peer().is_some_and(is_own)
@@ -409,7 +409,7 @@ impl Attached {
         self.channel.clone()
     }
 
-    /// Calls that the process has under way in all its backend connections, by its own word. It may be any number.
+    /// Calls that the process has under way in all its backend connections, as it says itself. It may be any number.
     pub fn load(&self) -> Option<u32> {
         self.attachment.peer_load()
     }
@@ -512,7 +512,11 @@ impl ViaSession {
 }
 
 /// What sessions have in common whose calls all go to one handler; `sessions` is how many there are.
-fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>, relays_objects: bool) -> ServerContext {
+fn duty_of(
+    handler: Arc<dyn ErasedService>,
+    sessions: Arc<AtomicUsize>,
+    relays_objects: bool,
+) -> ServerContext {
     ServerContext {
         services: Services::default(),
         others: Some(handler),

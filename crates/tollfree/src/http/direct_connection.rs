@@ -15,7 +15,7 @@ use tonic::body::Body;
 use crate::endpoint::balance::Picked;
 use crate::endpoint::direct_connection::{ASK, DirectConnection, PROCESS, is_process, read_process};
 use crate::endpoint::upgrade::OFFER;
-use crate::endpoint::{Connection, Endpoint, chance};
+use crate::endpoint::{Connection, Subchannel, chance};
 use crate::http::call::attempt;
 use crate::http::response_body::ResponseBody;
 use crate::metadata::GRPC;
@@ -36,7 +36,7 @@ struct Met {
 
 /// Asks in a session with a gateway, as [`Asking`](crate::endpoint::direct_connection::Asking) says.
 pub(crate) fn keep(
-    endpoint: Weak<Endpoint>,
+    endpoint: Weak<Subchannel>,
     gateway: Arc<Attachment>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
@@ -65,18 +65,18 @@ pub(crate) fn keep(
     })
 }
 
-fn direct_connection(endpoint: &Endpoint) -> Option<&DirectConnection> {
+fn direct_connection(endpoint: &Subchannel) -> Option<&DirectConnection> {
     endpoint.direct_connection()
 }
 
-fn config_of(endpoint: &Weak<Endpoint>) -> Option<Config> {
+fn config_of(endpoint: &Weak<Subchannel>) -> Option<Config> {
     let endpoint = endpoint.upgrade()?;
     let config = &direct_connection(&endpoint)?.config;
     Some(Config { pool: endpoint.sharing.pool_id(), ..config.clone() })
 }
 
 /// Has calls go as asking came to. `false`: nobody needs it any more.
-fn settle(endpoint: &Weak<Endpoint>, met: &Result<Met, String>) -> bool {
+fn settle(endpoint: &Weak<Subchannel>, met: &Result<Met, String>) -> bool {
     let Some(endpoint) = endpoint.upgrade() else { return false };
     let Some(direct_connection) = direct_connection(&endpoint) else { return false };
     let outcome = met.as_ref().map(|met| &met.direct).map_err(String::as_str);
@@ -111,7 +111,7 @@ async fn over(gateway: &Attachment, direct: &Attachment, body: ResponseBody) {
 
 /// One attempt. `Err`: why there is none.
 async fn meet(gateway: &Arc<Attachment>, config: &Config) -> Result<Met, String> {
-    let endpoint = Arc::new(Endpoint::attached("the gateway".into(), gateway.clone()));
+    let endpoint = Arc::new(Subchannel::attached("the gateway".into(), gateway.clone()));
     let picked = Picked { endpoint, connection: Connection::Session(gateway.clone()) };
     let asked = attempt(&picked, None, request(ASK, None)).await;
     let (parts, body) = asked.map_err(|failed| failed.status.message().to_owned())?.into_parts();

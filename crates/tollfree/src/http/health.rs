@@ -16,7 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tower_service::Service;
 
 use crate::endpoint::balance::{Picked, Watching};
-use crate::endpoint::{Connection, Endpoint, Health};
+use crate::endpoint::{Connection, Health, Subchannel};
 use crate::http::call::attempt;
 use crate::http::response_body::ResponseBody;
 
@@ -46,7 +46,7 @@ impl Service<Request<Body>> for Fixed {
 /// Keeps an endpoint marked as its health service says, for as long as it is polled. A server without a health service
 /// counts as healthy, as gRPC says; one whose watch breaks off does not until it answers again.
 pub(crate) fn watch<'a>(
-    endpoint: &'a Arc<Endpoint>,
+    endpoint: &'a Arc<Subchannel>,
     connection: &'a Connection,
     service: &'a str,
     changed: &'a Notify,

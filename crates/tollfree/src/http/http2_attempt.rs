@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
-use crate::endpoint::Endpoint;
+use crate::endpoint::Subchannel;
 use crate::http::response_body::ResponseBody;
 use crate::message::framing::tell_lengths;
 use crate::metadata::{
@@ -21,7 +21,7 @@ use crate::status;
 /// One attempt of a call, by a connection of tonic's.
 pub(crate) async fn attempt(
     mut channel: tonic::transport::Channel,
-    endpoint: &Endpoint,
+    endpoint: &Subchannel,
     deadline_ns: Option<u64>,
     mut request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failed> {

@@ -25,7 +25,7 @@ pub(crate) struct Outflow {
 struct Rest {
     sender: RequestSender,
     ended: Option<Result<(), Status>>,
-    /// What wakes the sender's own task, whoever has polled it.
+    /// What wakes the sender's own task, no matter which task has polled it.
     waker: Waker,
 }
 

@@ -74,7 +74,7 @@ impl Replay {
     pub(crate) fn again(&self) -> Body {
         let mut shared = self.shared.lock();
         shared.attempt += 1;
-        Body::new(Attempt { shared: self.shared.clone(), number: shared.attempt, at: 0 })
+        Body::new(ReplayedBody { shared: self.shared.clone(), number: shared.attempt, at: 0 })
     }
 }
 
@@ -93,14 +93,14 @@ impl Shared {
 }
 
 /// The body for one attempt.
-struct Attempt {
+struct ReplayedBody {
     shared: Arc<Mutex<Shared>>,
     number: u32,
     /// Chunks given.
     at: usize,
 }
 
-impl http_body::Body for Attempt {
+impl http_body::Body for ReplayedBody {
     type Data = Bytes;
     type Error = Status;
 

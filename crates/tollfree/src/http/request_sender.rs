@@ -10,7 +10,7 @@ use tollfree_driver_tokio::{Attachment, Encoded, Ending, Outgoing, OutgoingMessa
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::call::turn::Turn;
+use crate::call::turn::PollTurn;
 use crate::http::keeping::KeptRequest;
 use crate::http::request_source::RequestSource;
 use crate::http::response_body::ClientCall;
@@ -19,7 +19,7 @@ use crate::message::converter::Converter;
 use crate::message::encoding::says_encoding;
 use crate::message::out_of_band::{Large, OutOfBand, Takes};
 use crate::message::payloads::Sharing;
-use crate::message::relay::{Ready, Relayed};
+use crate::message::relay::{ReadyRequest, Relayed};
 use crate::status;
 
 /// Sends a request body message by message.
@@ -38,7 +38,7 @@ pub(crate) struct RequestSender {
     /// Where large messages come from.
     out_of_band: Option<OutOfBand>,
     /// Where the method's stubs take objects.
-    objects: Option<Objects>,
+    objects: Option<ObjectsTaken>,
     addressed: Addressed,
     /// All of it is sent, or nobody wants it any more.
     is_over: bool,
@@ -96,7 +96,7 @@ impl Decoding {
     fn begin_ready(relayed: Arc<Relayed>, reader: Option<&Arc<dyn Converter>>) -> Option<Decoding> {
         let (turns, reader) = (relayed.turns()?.clone(), reader.cloned());
         Some(Decoding::Begun(turns.begin(move || {
-            let Ready { relayed, anew } = relayed.ready(reader.as_deref())?;
+            let ReadyRequest { relayed, anew } = relayed.ready(reader.as_deref())?;
             Ok(Made { relayed: Some(relayed), object: anew })
         })))
     }
@@ -110,7 +110,7 @@ impl Decoding {
 }
 
 /// Whether messages go as objects in the session that a request goes to.
-struct Objects {
+struct ObjectsTaken {
     session: Arc<Attachment>,
     path: PathAndQuery,
     /// The fingerprint of the method's types.
@@ -119,7 +119,7 @@ struct Objects {
     taken: Option<bool>,
 }
 
-impl Objects {
+impl ObjectsTaken {
     /// Asks whether the server has said something meanwhile, for messages that are read from now on.
     fn ask(&mut self, out_of_band: &OutOfBand) {
         if self.taken.is_none() {
@@ -130,7 +130,7 @@ impl Objects {
 }
 
 /// What the session's other end takes of the call's messages.
-fn takes<'b>(objects: Option<&Objects>, out_of_band: Option<&'b OutOfBand>) -> Takes<'b> {
+fn takes<'b>(objects: Option<&ObjectsTaken>, out_of_band: Option<&'b OutOfBand>) -> Takes<'b> {
     match (objects.and_then(|objects| objects.taken), out_of_band.and_then(OutOfBand::converter)) {
         (Some(true), Some(converter)) => Takes::ObjectsOf(converter),
         (Some(true), None) => Takes::Objects,
@@ -347,8 +347,12 @@ impl RequestSender {
         let says_encoding = || self.outgoing.headers.as_deref().is_some_and(says_encoding);
         // How messages are compressed is left to tonic, at the server too.
         let types = self.out_of_band.as_ref().and_then(OutOfBand::types).filter(|_| !says_encoding());
-        self.objects =
-            types.map(|types| Objects { session: session.clone(), path: path.clone(), types, taken: None });
+        self.objects = types.map(|types| ObjectsTaken {
+            session: session.clone(),
+            path: path.clone(),
+            types,
+            taken: None,
+        });
         // It may be of other types there.
         self.decoding = None;
         if let Addressed::First { plain: Some(plain) } | Addressed::All { plain: Some(plain), .. } =
@@ -376,7 +380,7 @@ impl RequestSender {
 
     /// Sends all of the body. Ready when it is sent, or can't be any more.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
-        let mut turn = Turn::default();
+        let mut turn = PollTurn::default();
         loop {
             ready!(self.poll_send_next(cx, call)?);
             if self.is_over {

@@ -21,7 +21,7 @@ use crate::message::payloads::Sharing;
 use crate::status;
 
 /// What is on its way before all that a source gives: with what came past tonic in its message's stead.
-pub(crate) type First = (Outgoing, Option<Arc<dyn Large>>);
+pub(crate) type FirstMessage = (Outgoing, Option<Arc<dyn Large>>);
 
 /// A request's body, cut into messages.
 pub(crate) struct RequestSource {
@@ -76,7 +76,7 @@ impl RequestSource {
     }
 
     /// The same from its beginning, with what was kept before it. `None`: it is not kept.
-    pub(crate) fn again(mut self) -> Option<(RequestSource, First)> {
+    pub(crate) fn again(mut self) -> Option<(RequestSource, FirstMessage)> {
         let mut keeping = self.keeping.take()?;
         if !keeping.rewind() {
             return None;

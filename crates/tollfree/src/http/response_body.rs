@@ -19,7 +19,7 @@ use crate::http::request_sender::{RequestSender, send_rest};
 use crate::message::framing::Lengths;
 use crate::message::out_of_band::OutOfBand;
 use crate::message::payloads::Sharing;
-use crate::message::received::{Inflow, Step};
+use crate::message::received::{BodyStep, Inflow};
 use crate::metadata::{
     GRPC_MESSAGE, GRPC_STATUS, drop_malformed_details, ended_with, status_code, status_value, unpack,
 };
@@ -46,7 +46,7 @@ pub(crate) struct ClientCall {
 }
 
 impl ClientCall {
-    /// Sends what is left of the request beside whoever reads the response.
+    /// Sends what is left of the request beside the response's reader.
     pub(crate) fn send(self: &Arc<ClientCall>, sender: RequestSender) {
         if let Some(still) = StillRuntime::current() {
             _ = self.still.set(still);
@@ -55,7 +55,7 @@ impl ClientCall {
         tokio::spawn(send_rest(self.clone()));
     }
 
-    /// It has ended: whoever still sends for it is to find out.
+    /// It has ended: a task that still sends for it is to find out.
     pub(crate) fn ended(&self) {
         if let Some(still) = self.still.get().and_then(Weak::upgrade) {
             still.turn();
@@ -212,21 +212,21 @@ impl ResponseBody {
             }
         };
         Poll::Ready(Some(match step {
-            Step::Data(bytes) => Ok(Frame::data(bytes)),
-            Step::Failed(failure) => {
+            BodyStep::Data(bytes) => Ok(Frame::data(bytes)),
+            BodyStep::Failed(failure) => {
                 self.ended = true;
                 call.stream.cancel(failure.code() as u16);
                 Err(failure)
             }
-            Step::End(End::Trailers { code, block }) => {
+            BodyStep::End(End::Trailers { code, block }) => {
                 self.ended = true;
                 Ok(Frame::trailers(trailers(code, &block)))
             }
-            Step::End(end) => {
+            BodyStep::End(end) => {
                 self.ended = true;
                 Err(call.end_status(end))
             }
-            Step::Headers => Err(status::of_content(Code::Internal, "response headers came twice")),
+            BodyStep::Headers => Err(status::of_content(Code::Internal, "response headers came twice")),
         }))
     }
 

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
-use crate::endpoint::Endpoint;
+use crate::endpoint::Subchannel;
 use crate::http::keeping::KeptRequest;
 use crate::http::request_sender::RequestSender;
 use crate::http::response_body::{ClientCall, HELP_COUNT, ResponseBody, trailers};
@@ -75,7 +75,7 @@ struct Return {
 
 /// An attempt under way; resolves to the response's head. Dropping it cancels the call.
 pub(crate) struct ResponseFuture {
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<Subchannel>,
     path: http::uri::PathAndQuery,
     /// The application's.
     extensions: Extensions,
@@ -106,7 +106,7 @@ impl ResponseFuture {
     /// A request that can't be sent to anybody.
     #[inline]
     pub(crate) fn new(
-        endpoint: &Arc<Endpoint>,
+        endpoint: &Arc<Subchannel>,
         deadline_ns: Option<u64>,
         keeps: bool,
         request: Request<Body>,

@@ -12,9 +12,9 @@ pub(crate) struct AsBytes;
 
 /// See [`AsBytes`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given<'a>(&'a Bytes);
+pub(crate) struct GivenBytes<'a>(&'a Bytes);
 
-impl Ready for Given<'_> {
+impl Ready for GivenBytes<'_> {
     #[inline]
     fn encoded_len(self) -> usize {
         self.0.len()
@@ -27,13 +27,16 @@ impl Ready for Given<'_> {
 }
 
 impl Form<Bytes> for AsBytes {
-    type Ready<'a> = Given<'a>;
+    type Ready<'a> = GivenBytes<'a>;
 
     const TAKE: Option<fn(&mut Bytes) -> Bytes> = Some(std::mem::take);
 
     #[inline]
-    fn ready<R>(message: &Bytes, write: impl FnOnce(Given<'_>) -> Result<R, Status>) -> Result<R, Status> {
-        write(Given(message))
+    fn ready<R>(
+        message: &Bytes,
+        write: impl FnOnce(GivenBytes<'_>) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        write(GivenBytes(message))
     }
 
     #[inline]

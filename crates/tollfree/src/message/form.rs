@@ -163,7 +163,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// One fingerprint of both types. No more than a word for whoever compares it: of an object that comes, the receiver asks for
+    /// One fingerprint of both types. It is only compared: of an object that comes, the receiver asks for
     /// the type itself.
     #[inline]
     pub(crate) fn join(request: u64, reply: u64) -> u64 {

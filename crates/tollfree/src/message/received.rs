@@ -132,7 +132,7 @@ async fn ask(plan: &Plan, claim: &Claim) -> Option<SegmentedMessage> {
 }
 
 /// What a reader of an HTTP body is given.
-pub(crate) enum Step {
+pub(crate) enum BodyStep {
     /// Response headers.
     Headers,
     /// Bytes of messages in gRPC's framing.
@@ -175,7 +175,7 @@ pub(crate) fn past(
         count_bytes(out_of_band, &data);
         return Ok(Given::Now(data));
     }
-    // Its bytes are no message to whoever reads the body.
+    // Its bytes are no message to the body's reader.
     let out_of_band = out_of_band.filter(|out_of_band| out_of_band.is_for_objects()).ok_or_else(unasked)?;
     give_object(out_of_band, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut Worked::default())
 }
@@ -252,7 +252,7 @@ enum State {
     /// In the middle of a segmented message. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
     /// In the middle of an object.
-    Joining(Joining),
+    Joining(PartialObject),
     /// A long one is being verified elsewhere.
     Waiting(Later),
     /// And where it goes then.
@@ -272,7 +272,7 @@ enum To {
 }
 
 /// An object that is put together.
-struct Joining {
+struct PartialObject {
     /// What has come of it, prefix included.
     pieces: BytesMut,
     /// How long it will be, with that.
@@ -379,7 +379,7 @@ impl Inflow {
         stream: &Stream,
         sharing: &Arc<Sharing>,
         waits: bool,
-    ) -> Poll<Result<Step, Closed>> {
+    ) -> Poll<Result<BodyStep, Closed>> {
         loop {
             match &mut self.state {
                 State::Giving(pieces) => {
@@ -388,7 +388,7 @@ impl Inflow {
                         self.state = State::Plain;
                     }
                     if let Some(piece) = piece {
-                        return Poll::Ready(Ok(Step::Data(piece)));
+                        return Poll::Ready(Ok(BodyStep::Data(piece)));
                     }
                 }
                 State::Fetching(fetching, to) => {
@@ -396,30 +396,30 @@ impl Inflow {
                     match ready!(fetching.as_mut().poll(cx)) {
                         Ok(segmented) => {
                             if let Err(failure) = self.give(segmented, to, sharing) {
-                                return Poll::Ready(Ok(Step::Failed(failure)));
+                                return Poll::Ready(Ok(BodyStep::Failed(failure)));
                             }
                         }
-                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                        Err(failure) => return Poll::Ready(Ok(BodyStep::Failed(failure))),
                     }
                 }
                 State::Waiting(later) => {
                     let done = ready!(later.poll(cx)).and_then(|(given, _)| given);
                     self.state = State::Plain;
-                    return Poll::Ready(Ok(done.map_or_else(Step::Failed, Step::Data)));
+                    return Poll::Ready(Ok(done.map_or_else(BodyStep::Failed, BodyStep::Data)));
                 }
                 State::Plain if !self.objects.is_empty() => match self.unpack(sharing) {
-                    Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                    Ok(Some(data)) => return Poll::Ready(Ok(BodyStep::Data(data))),
                     Ok(None) => {}
-                    Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                    Err(failure) => return Poll::Ready(Ok(BodyStep::Failed(failure))),
                 },
                 State::Plain | State::Gathering(_) | State::Joining(_) => {
                     match ready!(self.poll_incoming(cx, stream, waits))? {
-                        IncomingPiece::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
-                        IncomingPiece::End(end) => return Poll::Ready(Ok(Step::End(end))),
+                        IncomingPiece::Headers(_) => return Poll::Ready(Ok(BodyStep::Headers)),
+                        IncomingPiece::End(end) => return Poll::Ready(Ok(BodyStep::End(end))),
                         IncomingPiece::Chunk(chunk) => match self.add(chunk, sharing) {
-                            Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                            Ok(Some(data)) => return Poll::Ready(Ok(BodyStep::Data(data))),
                             Ok(None) => {}
-                            Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                            Err(failure) => return Poll::Ready(Ok(BodyStep::Failed(failure))),
                         },
                     }
                 }
@@ -466,7 +466,7 @@ impl Inflow {
                 }
                 if !last {
                     let (len, held) = (len + GRPC_PREFIX_LEN, out_of_band.count(len)?);
-                    self.state = State::Joining(Joining { pieces: bytes, len, copied: 0, held });
+                    self.state = State::Joining(PartialObject { pieces: bytes, len, copied: 0, held });
                     return Ok(None);
                 }
                 sharing.received_inline(len, 0);

@@ -55,7 +55,7 @@ pub(crate) struct Relayed {
 
 /// What an object is.
 enum Kind {
-    /// A request, by the caller's word: of the types that it was told of. It may have come before it is known whether it is wanted.
+    /// A request. Its caller says that it is of the types that it was told of. It may have come before it is known whether it is wanted.
     Asked(Arc<Offer>),
     /// An object of these types that has been verified.
     Verified(Which, Arc<dyn Converter>),
@@ -64,7 +64,7 @@ enum Kind {
 }
 
 /// A request that has been made ready for the session that it goes to.
-pub(crate) struct Ready {
+pub(crate) struct ReadyRequest {
     pub(crate) relayed: Arc<Relayed>,
     /// The object that it was made anew, with the reader's tables.
     pub(crate) anew: Option<Encoded>,
@@ -95,21 +95,21 @@ impl Relayed {
     ///
     /// # Errors
     /// As [`Large::encode`].
-    pub(crate) fn ready(self: Arc<Self>, reader: Option<&dyn Converter>) -> Result<Ready, Status> {
-        let Kind::Asked(offer) = &self.kind else { return Ok(Ready { relayed: self, anew: None }) };
+    pub(crate) fn ready(self: Arc<Self>, reader: Option<&dyn Converter>) -> Result<ReadyRequest, Status> {
+        let Kind::Asked(offer) = &self.kind else { return Ok(ReadyRequest { relayed: self, anew: None }) };
         let said = offer.said().ok_or_else(unasked)?;
         if let Some(reader) = reader.filter(|reader| reader.types() == said.types()) {
             reader.check(Which::Request, &self.object)?;
             reader.passed(Which::Request);
             let kind = Kind::Verified(Which::Request, said.clone());
-            return Ok(Ready {
+            return Ok(ReadyRequest {
                 relayed: Arc::new(Relayed { object: self.object.clone(), kind }),
                 anew: None,
             });
         }
         let message = said.encoded(Which::Request, &self.object)?.slice(GRPC_PREFIX_LEN..);
         let anew = reader.map(|reader| reader.flat(&message)).transpose()?.flatten();
-        Ok(Ready { relayed: Arc::new(Relayed { object: message, kind: Kind::Encoded }), anew })
+        Ok(ReadyRequest { relayed: Arc::new(Relayed { object: message, kind: Kind::Encoded }), anew })
     }
 }
 

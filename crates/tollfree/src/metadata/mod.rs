@@ -192,7 +192,7 @@ fn timeout_of(value: &[u8]) -> Option<Duration> {
 
 #[cold]
 fn malformed_timeout(value: &HeaderValue) -> Status {
-    // As long as the longest that is one, and a little more: the words go back to whoever sent it.
+    // As long as the longest that is one, and a little more: the words go back to its sender.
     let shown = &value.as_bytes()[..value.len().min(16)];
     let words = format!(
         "malformed grpc-timeout {:?}: it has one to eight digits and a unit, which is H, M, S, m, u or n",

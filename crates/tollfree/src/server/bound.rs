@@ -18,9 +18,9 @@ use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};
 
 use crate::server::Server;
-use crate::server::connection::{self, Connection};
+use crate::server::connection::{self, ServedConnection};
 use crate::server::load::TallyLayer;
-use crate::server::offer::{Offer, OfferService};
+use crate::server::offer::{OfferService, SocketOffer};
 use crate::server::session_task::{ServerContext, SessionTask};
 use crate::status::ServeError;
 
@@ -74,9 +74,9 @@ impl Bound {
     }
 
     /// What clients on TCP can be told of this one.
-    pub(crate) fn offer(&self, tokens: &Arc<Tokens>) -> Option<Offer> {
+    pub(crate) fn offer(&self, tokens: &Arc<Tokens>) -> Option<SocketOffer> {
         match self {
-            Bound::Shm(listener) => Offer::of(listener, tokens),
+            Bound::Shm(listener) => SocketOffer::of(listener, tokens),
             _ => None,
         }
     }
@@ -84,7 +84,7 @@ impl Bound {
     pub(crate) async fn run(
         self,
         duty: Arc<ServerContext>,
-        offer: Option<Arc<Offer>>,
+        offer: Option<Arc<SocketOffer>>,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), ServeError> {
         let routes = duty.routes.clone();
@@ -140,7 +140,7 @@ where
     if let Some(grace) = duty.age.grace {
         builder = builder.max_connection_age_grace(grace);
     }
-    let router = |connection: Arc<Connection>| {
+    let router = |connection: Arc<ServedConnection>| {
         let mut builder = builder.clone();
         if let Some(age) = duty.age.jittered() {
             builder = builder.max_connection_age(age);
@@ -161,7 +161,7 @@ where
                 }
                 came = incoming.next() => match came {
                     Some(Ok(socket)) => {
-                        let connection = Connection::new(is_plain);
+                        let connection = ServedConnection::new(is_plain);
                         let router = router(connection.clone());
                         connections.spawn(connection::serve(router, socket, connection, ending.clone()));
                     }

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use slab::Slab;
 use tokio::task::AbortHandle;
 
-use crate::server::load::Counted;
+use crate::server::load::CountedCall;
 
 /// Room for so many tasks is kept when all have ended: what a burst of them took is not.
 const KEPT_COUNT: usize = 4;
@@ -42,7 +42,7 @@ impl CallTasks {
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub(crate) fn spawn<F>(&mut self, serving: F, counted: Option<Counted>)
+    pub(crate) fn spawn<F>(&mut self, serving: F, counted: Option<CountedCall>)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -108,7 +108,7 @@ impl<F: Future<Output = ()>> Future for CallTask<F> {
 struct End {
     under_way: Arc<UnderWay>,
     key: usize,
-    _counted: Option<Counted>,
+    _counted: Option<CountedCall>,
 }
 
 impl Drop for End {

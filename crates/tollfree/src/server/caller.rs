@@ -1,7 +1,7 @@
 //! Who has called from outside, as a gateway hands it on and application code is told.
 //!
 //! A gateway says it in headers of each call, whose names nobody outside may use. A server that has attached takes them out
-//! and gives handlers a [`Caller`]. A process that the gateway has led to it is a [`Caller`] by the kernel's word. In a session with any
+//! and gives handlers a [`Caller`]. A process that the gateway has led to it is a [`Caller`] as the kernel names it. In a session with any
 //! other client the same headers are metadata like all others, and there is no [`Caller`].
 
 use std::borrow::Cow;

@@ -38,7 +38,7 @@ pub(crate) type Http2Router = Router<Stack<TallyLayer, Identity>>;
 
 /// A connection that is served.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ServedConnection {
     /// Its bytes are those of HTTP/2, and not of TLS.
     is_plain: bool,
     /// The longest header list that the client says it takes; `u32::MAX` where it doesn't say, or says it under TLS.
@@ -56,7 +56,7 @@ pub(crate) struct Connection {
 
 /// A call of a connection, until its answer is complete.
 #[derive(Debug)]
-pub(crate) struct CallOn(Arc<Connection>);
+pub(crate) struct CallOn(Arc<ServedConnection>);
 
 impl Drop for CallOn {
     fn drop(&mut self) {
@@ -74,9 +74,9 @@ impl CallOn {
     }
 }
 
-impl Connection {
-    pub(crate) fn new(is_plain: bool) -> Arc<Connection> {
-        Arc::new(Connection {
+impl ServedConnection {
+    pub(crate) fn new(is_plain: bool) -> Arc<ServedConnection> {
+        Arc::new(ServedConnection {
             is_plain,
             header_list_max: AtomicU32::new(u32::MAX),
             calls: AtomicU32::new(0),
@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// A call begins.
-    pub(crate) fn call(self: &Arc<Connection>) -> CallOn {
+    pub(crate) fn call(self: &Arc<ServedConnection>) -> CallOn {
         self.calls.fetch_add(1, Ordering::AcqRel);
         CallOn(self.clone())
     }
@@ -157,27 +157,27 @@ impl Connection {
 
 /// The socket of a connection.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct WatchedSocket<S> {
     socket: S,
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
     greeting: Greeting,
     is_taken: bool,
 }
 
-impl<S> Drop for Watched<S> {
+impl<S> Drop for WatchedSocket<S> {
     fn drop(&mut self) {
         self.connection.closed.notify_one();
     }
 }
 
-impl<S: Connected> Connected for Watched<S> {
+impl<S: Connected> Connected for WatchedSocket<S> {
     type ConnectInfo = S::ConnectInfo;
     fn connect_info(&self) -> S::ConnectInfo {
         self.socket.connect_info()
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedSocket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -200,7 +200,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Watched<S> {
+impl<S: AsyncWrite + Unpin> WatchedSocket<S> {
     fn written(&self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(written)) = &polled {
             self.connection.written_bytes.fetch_add(*written as u64, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl<S: AsyncWrite + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.socket).poll_write(cx, bytes);
         self.written(cx, polled)
@@ -241,14 +241,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 pub(crate) async fn serve<IO>(
     router: Http2Router,
     socket: IO,
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), tonic::transport::Error>
 where
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let greeting = Greeting::of_client();
-    let watched = Watched { socket, connection: connection.clone(), greeting, is_taken: false };
+    let watched = WatchedSocket { socket, connection: connection.clone(), greeting, is_taken: false };
     let incoming = tokio_stream::once(Ok::<_, Infallible>(Lingering::new(watched, connection.clone())));
     // tonic's server ends connections when no other comes.
     let incoming = incoming.chain(tokio_stream::pending());

@@ -15,7 +15,7 @@ use crate::message::compression::Encodings;
 use crate::message::form::Types;
 use crate::metadata::{GRPC, GRPC_STATUS};
 use crate::server::direct_connection::Admitting;
-use crate::server::http_handle::{Handler, HandlerFuture};
+use crate::server::http_handle::{ErasedService, HandlerFuture};
 use crate::server::joining::Joining;
 use crate::server::session_task::Services;
 
@@ -116,7 +116,7 @@ fn answer(framed: Bytes) -> Response<Body> {
     response
 }
 
-impl Handler for Control {
+impl ErasedService for Control {
     fn handle(&self, request: Request<Body>) -> HandlerFuture {
         let answered = match (request.uri().path(), &self.local) {
             (DESCRIBE, _) => self.describe(&request).unwrap_or_else(Status::into_http),

@@ -2,7 +2,7 @@
 //!
 //! # Trust
 //! The gateway says whom to let in; the kernel says who has come. Nobody but the process that was named gets a session, and it gets one.
-//! What it may do there is what any client may, and its handlers are told who it is by the kernel's word.
+//! What it may do there is what any client may, and its handlers are told who it is, as the kernel says.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::endpoint::direct_connection::{PROCESS, is_process, read_process};
 use crate::endpoint::upgrade::OFFER;
 use crate::metadata::GRPC;
 use crate::server::bound;
-use crate::server::http_handle::{Handler, HandlerFuture};
+use crate::server::http_handle::{ErasedService, HandlerFuture};
 use crate::server::session_task::{ServerContext, SessionTask};
 
 /// Processes that are let in, or may come, at once.
@@ -92,7 +92,7 @@ impl Admitting {
     }
 }
 
-impl Handler for Admitting {
+impl ErasedService for Admitting {
     fn handle(&self, request: Request<Body>) -> HandlerFuture {
         let admitting = self.clone();
         Box::pin(async move {

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::call::deadline::{Deadline, Deadlines};
-use crate::call::turn::Turn;
+use crate::call::turn::PollTurn;
 use crate::message::aside::Worked;
 use crate::message::batching::next_batch;
 use crate::message::compression::{PLAIN, is_plain};
@@ -26,11 +26,11 @@ use crate::metadata::status_code;
 use crate::metrics::ServedCall;
 use crate::server::caller::ClientRole;
 use crate::server::response_writer::ResponseWriter;
-use crate::server::serving::{Handle, Serving, Step};
+use crate::server::serving::{Handle, HandlerStep, Serving};
 use crate::server::typed::run::Passing;
 
 /// A service with its types erased.
-pub(crate) trait Handler: Send + Sync {
+pub(crate) trait ErasedService: Send + Sync {
     /// Calls a clone of the service, once the future is polled.
     fn handle(&self, request: Request<Body>) -> HandlerFuture;
 
@@ -44,11 +44,11 @@ pub(crate) trait Handler: Send + Sync {
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// What tonic's generated servers return: it need not be put into another box.
-type Generated = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type BoxedAnswer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// A handler under way.
 pub(crate) enum Handling {
-    Generated(Generated),
+    Generated(BoxedAnswer),
     Other(HandlerFuture),
 }
 
@@ -61,7 +61,7 @@ impl Handling {
     }
 }
 
-impl<S, B> Handler for S
+impl<S, B> ErasedService for S
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -83,7 +83,7 @@ where
     }
 
     fn begin(&self, request: Request<Body>) -> Handling {
-        if TypeId::of::<S::Future>() != TypeId::of::<Generated>() {
+        if TypeId::of::<S::Future>() != TypeId::of::<BoxedAnswer>() {
             return Handling::Other(self.handle(request));
         }
         let mut service = self.clone();
@@ -92,24 +92,24 @@ where
             return Handling::Other(service.handle(request));
         }
         let mut called = Some(service.call(request));
-        let generated = (&mut called as &mut dyn Any).downcast_mut::<Option<Generated>>();
+        let generated = (&mut called as &mut dyn Any).downcast_mut::<Option<BoxedAnswer>>();
         Handling::Generated(generated.and_then(Option::take).expect("its type was compared"))
     }
 }
 
 /// A call's stream, and who holds it.
-pub(crate) enum Held {
+pub(crate) enum HeldStream {
     /// Nobody else: the request came as a whole.
     Own(Stream),
     /// The request's body too.
     Shared(Arc<Stream>),
 }
 
-impl Borrow<Stream> for Held {
+impl Borrow<Stream> for HeldStream {
     fn borrow(&self) -> &Stream {
         match self {
-            Held::Own(stream) => stream,
-            Held::Shared(stream) => stream,
+            HeldStream::Own(stream) => stream,
+            HeldStream::Shared(stream) => stream,
         }
     }
 }
@@ -157,18 +157,18 @@ impl HttpHandle {
     fn begin_response(
         &mut self,
         response: Response<Body>,
-        response_writer: &mut ResponseWriter<Held>,
-    ) -> Option<Step> {
+        response_writer: &mut ResponseWriter<HeldStream>,
+    ) -> Option<HandlerStep> {
         let (mut parts, body) = response.into_parts();
         if parts.status != http::StatusCode::OK {
             // The response is there, as it is over HTTP/2, and ends with what its status means.
             response_writer.outgoing.headers = response_writer.pack(&parts.headers).ok();
-            return Some(Step::Last(http_status(parts.status)));
+            return Some(HandlerStep::Last(http_status(parts.status)));
         }
         if let Some(code) = status_code(&parts.headers) {
             // Trailers-only: the status is in the headers, and there is no body.
             response_writer.end_with_headers(code, &parts.headers, "response metadata");
-            return Some(Step::Said);
+            return Some(HandlerStep::Said);
         }
         // A gateway deflates in this process's place.
         if is_plain(&parts.extensions)
@@ -179,7 +179,9 @@ impl HttpHandle {
         match response_writer.pack(&parts.headers) {
             Ok(block) => response_writer.outgoing.headers = Some(block),
             Err(error) => {
-                return Some(Step::Last(Status::resource_exhausted(format!("response metadata: {error}"))));
+                return Some(HandlerStep::Last(Status::resource_exhausted(format!(
+                    "response metadata: {error}"
+                ))));
             }
         }
         self.state = State::Response(body);
@@ -191,21 +193,21 @@ impl HttpHandle {
     fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
-        response_writer: &mut ResponseWriter<Held>,
+        response_writer: &mut ResponseWriter<HeldStream>,
         deadline: &Deadline,
-    ) -> Poll<Step> {
-        let mut turn = Turn::default();
+    ) -> Poll<HandlerStep> {
+        let mut turn = PollTurn::default();
         loop {
             if response_writer.outgoing.message.is_none()
                 && let Err(refused) = self.next_message(response_writer)
             {
                 response_writer.outgoing.message = None;
-                return Poll::Ready(Step::Last(refused));
+                return Poll::Ready(HandlerStep::Last(refused));
             }
             // The first message waits for what the handler says next, which may be the end; the others are answers to somebody who waits.
             if response_writer.outgoing.message.is_some() && (self.has_spoken || self.deframer.has_whole()) {
                 if ready!(response_writer.poll_send(cx)) {
-                    return Poll::Ready(Step::Over);
+                    return Poll::Ready(HandlerStep::Over);
                 }
                 self.has_spoken = true;
                 ready!(turn.poll_step(cx));
@@ -213,9 +215,9 @@ impl HttpHandle {
             }
             // A stream that always has something would never come to wait for its deadline.
             if deadline.is_past() {
-                return Poll::Ready(Step::Late);
+                return Poll::Ready(HandlerStep::Late);
             }
-            let State::Response(body) = &mut self.state else { return Poll::Ready(Step::Said) };
+            let State::Response(body) = &mut self.state else { return Poll::Ready(HandlerStep::Said) };
             // A handler that answers what it reads is not to look for more before its answer is on its way.
             let is_said = response_writer.is_said();
             let stream: &Stream = response_writer.stream.borrow();
@@ -225,7 +227,7 @@ impl HttpHandle {
                 Poll::Pending if is_said => return Poll::Pending,
                 Poll::Pending => {
                     if ready!(response_writer.poll_send(cx)) {
-                        return Poll::Ready(Step::Over);
+                        return Poll::Ready(HandlerStep::Over);
                     }
                     self.has_spoken = true;
                     continue;
@@ -238,20 +240,20 @@ impl HttpHandle {
                         let headers = frame.into_trailers().unwrap_or_default();
                         let code = status_code(&headers).unwrap_or(Code::Unknown as u16);
                         response_writer.end_with_headers(code, &headers, "trailing metadata");
-                        return Poll::Ready(Step::Said);
+                        return Poll::Ready(HandlerStep::Said);
                     }
                 },
-                Some(Err(failure)) => return Poll::Ready(Step::Last(failure)),
+                Some(Err(failure)) => return Poll::Ready(HandlerStep::Last(failure)),
                 None => {
                     let last = Status::unknown("the handler's response has no status");
-                    return Poll::Ready(Step::Last(last));
+                    return Poll::Ready(HandlerStep::Last(last));
                 }
             }
         }
     }
 
     /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
-    fn next_message(&mut self, response_writer: &mut ResponseWriter<Held>) -> Result<(), Status> {
+    fn next_message(&mut self, response_writer: &mut ResponseWriter<HeldStream>) -> Result<(), Status> {
         let out_of_band = self.out_of_band.as_ref();
         let takes = match out_of_band.is_some_and(OutOfBand::takes_objects) {
             true => Takes::Objects,
@@ -289,14 +291,14 @@ impl HttpHandle {
 }
 
 impl Handle for HttpHandle {
-    type Held = Held;
+    type Held = HeldStream;
 
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        response_writer: &mut ResponseWriter<Held>,
+        response_writer: &mut ResponseWriter<HeldStream>,
         deadline: &Deadline,
-    ) -> Poll<Step> {
+    ) -> Poll<HandlerStep> {
         if let State::Handler(handler) = &mut self.state {
             let response = ready!(handler.poll(cx));
             if let Some(step) = self.begin_response(response, response_writer) {
@@ -318,7 +320,7 @@ impl Handle for HttpHandle {
 impl Serving<HttpHandle> {
     /// A call that is answered without a handler.
     pub(crate) fn refused(
-        stream: Held,
+        stream: HeldStream,
         refusal: Status,
         deadlines: Deadlines,
         record: Option<ServedCall>,
@@ -328,7 +330,7 @@ impl Serving<HttpHandle> {
             HttpHandle { state, deframer, passing: None, out_of_band: None, count: 0, has_spoken: false };
         let mut serving = Serving::idle(handle);
         serving.begin(stream, deadlines, record);
-        serving.take_up(Step::Last(refusal));
+        serving.take_up(HandlerStep::Last(refusal));
         serving
     }
 }

@@ -14,7 +14,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use crate::server::http_handle::{Handler, HandlerFuture};
+use crate::server::http_handle::{ErasedService, HandlerFuture};
 use crate::status::{self, ServeError};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -23,7 +23,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct AnyService {
     /// Known from when the server serves.
-    handler: Arc<OnceLock<Arc<dyn Handler>>>,
+    handler: Arc<OnceLock<Arc<dyn ErasedService>>>,
 }
 
 impl fmt::Debug for AnyService {
@@ -79,8 +79,8 @@ impl Future for AnyFuture {
 /// What a layer made, and where that finds the service that it is around.
 #[derive(Clone)]
 pub(crate) struct Around {
-    handler: Arc<dyn Handler>,
-    inner: Arc<OnceLock<Arc<dyn Handler>>>,
+    handler: Arc<dyn ErasedService>,
+    inner: Arc<OnceLock<Arc<dyn ErasedService>>>,
 }
 
 /// Puts a layer around a service that is yet to be known, and erases the types. What its service fails with becomes a gRPC
@@ -99,7 +99,7 @@ where
 }
 
 /// A service with its types erased. What it fails with becomes a gRPC status.
-pub(crate) fn erase<S, B>(service: S) -> Arc<dyn Handler>
+pub(crate) fn erase<S, B>(service: S) -> Arc<dyn ErasedService>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -113,7 +113,7 @@ where
 /// A service that a layer has made; each call takes a clone.
 struct Layered<S>(Mutex<S>);
 
-impl<S, B> Handler for Layered<S>
+impl<S, B> ErasedService for Layered<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -137,12 +137,12 @@ where
 }
 
 /// Services by their names, and whatever there is beside them.
-struct Dispatch {
-    services: HashMap<&'static str, Arc<dyn Handler>>,
+struct ServiceTable {
+    services: HashMap<&'static str, Arc<dyn ErasedService>>,
     routes: Routes,
 }
 
-impl Handler for Dispatch {
+impl ErasedService for ServiceTable {
     fn handle(&self, request: Request<Body>) -> HandlerFuture {
         let path = request.uri().path();
         let service =
@@ -159,7 +159,7 @@ impl Handler for Dispatch {
 pub(crate) struct Layers {
     around: Vec<Around>,
     /// All services with the layers around them, once made: for the server's clones too.
-    stack: Arc<Mutex<Option<Arc<dyn Handler>>>>,
+    stack: Arc<Mutex<Option<Arc<dyn ErasedService>>>>,
 }
 
 impl Layers {
@@ -183,14 +183,14 @@ impl Layers {
     /// [`ServeError::Setting`] where a layer is around other services already: those of a clone.
     pub(crate) fn stack(
         self,
-        services: HashMap<&'static str, Arc<dyn Handler>>,
+        services: HashMap<&'static str, Arc<dyn ErasedService>>,
         routes: Routes,
-    ) -> Result<Arc<dyn Handler>, ServeError> {
+    ) -> Result<Arc<dyn ErasedService>, ServeError> {
         let mut stack = self.stack.lock();
         if let Some(known) = &*stack {
             return Ok(known.clone());
         }
-        let mut handler: Arc<dyn Handler> = Arc::new(Dispatch { services, routes });
+        let mut handler: Arc<dyn ErasedService> = Arc::new(ServiceTable { services, routes });
         for layer in self.around.into_iter().rev() {
             layer.inner.set(handler).map_err(|_| ServeError::Setting {
                 setting: "layer",
@@ -205,12 +205,12 @@ impl Layers {
 }
 
 /// Services for tonic's server.
-pub(crate) fn into_routes(handler: Arc<dyn Handler>) -> Routes {
+pub(crate) fn into_routes(handler: Arc<dyn ErasedService>) -> Routes {
     with_fallback(Routes::default(), handler)
 }
 
 /// Routes, and who serves all that they don't have.
-pub(crate) fn with_fallback(routes: Routes, handler: Arc<dyn Handler>) -> Routes {
+pub(crate) fn with_fallback(routes: Routes, handler: Arc<dyn ErasedService>) -> Routes {
     let service = AnyService { handler: Arc::new(OnceLock::from(handler)) };
     Routes::from(routes.into_axum_router().fallback_service(service))
 }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
-use crate::server::connection::Connection;
+use crate::server::connection::ServedConnection;
 
 /// A client that has been told does not take longer than this to close.
 const LINGER: Duration = Duration::from_secs(1);
@@ -24,13 +24,13 @@ const LINGER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Lingering<S> {
     socket: S,
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
     /// Set once the sending side is closed.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Lingering<S> {
-    pub(crate) fn new(socket: S, connection: Arc<Connection>) -> Lingering<S> {
+    pub(crate) fn new(socket: S, connection: Arc<ServedConnection>) -> Lingering<S> {
         Lingering { socket, connection, until: None }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             let client = tokio::spawn(write_then_read(client));
             server.write_all(b"bye").await.unwrap();
             if lingers {
-                Lingering::new(server, Connection::new(true)).shutdown().await.unwrap();
+                Lingering::new(server, ServedConnection::new(true)).shutdown().await.unwrap();
             } else {
                 server.shutdown().await.unwrap();
                 drop(server);
@@ -144,7 +144,7 @@ mod tests {
     async fn a_client_that_never_closes_is_not_waited_for_long() {
         let (_client, server) = pair().await;
         let began = tokio::time::Instant::now();
-        let mut server = Lingering::new(server, Connection::new(true));
+        let mut server = Lingering::new(server, ServedConnection::new(true));
         let left = tokio::time::timeout(20 * LINGER, server.shutdown());
         left.await.expect("it ends").unwrap();
         assert!(began.elapsed() >= LINGER, "{:?}", began.elapsed());

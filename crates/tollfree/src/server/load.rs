@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::metadata::{ended_with, status_code, timeout};
 use crate::metrics::{Metrics, ServedCall};
-use crate::server::connection::{CallOn, Connection};
+use crate::server::connection::{CallOn, ServedConnection};
 use crate::server::http2_body::Http2RequestBody;
 use crate::status;
 
@@ -66,22 +66,22 @@ pub(crate) struct Tally {
 }
 
 /// Whether a call is taken.
-pub(crate) enum Admission {
+pub(crate) enum CallAdmission {
     /// It is, and nobody counts.
     Uncounted,
     /// It is; it counts until this goes.
-    Counted(Counted),
+    Counted(CountedCall),
     /// It isn't, for this reason.
     Shed(Status),
 }
 
 /// A call under way.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountedCall {
     tally: Arc<Tally>,
 }
 
-impl Drop for Counted {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.tally.under_way.fetch_sub(1, Ordering::SeqCst);
         self.tally.tell();
@@ -102,25 +102,25 @@ impl Tally {
 
     /// A call has come.
     #[inline]
-    pub(crate) fn admit(self: &Arc<Self>) -> Admission {
+    pub(crate) fn admit(self: &Arc<Self>) -> CallAdmission {
         if !self.counts.load(Ordering::Relaxed) {
-            return Admission::Uncounted;
+            return CallAdmission::Uncounted;
         }
         self.count()
     }
 
-    fn count(self: &Arc<Self>) -> Admission {
+    fn count(self: &Arc<Self>) -> CallAdmission {
         let before = self.under_way.fetch_add(1, Ordering::SeqCst);
-        let counted = Counted { tally: self.clone() };
+        let counted = CountedCall { tally: self.clone() };
         let limit = self.limit.load(Ordering::Relaxed);
         if limit != 0 && before >= limit {
             self.shed_count.fetch_add(1, Ordering::Relaxed);
             let words =
                 format!("the server has its limit of {limit} calls under way; try again later, or elsewhere");
-            return Admission::Shed(Status::resource_exhausted(words));
+            return CallAdmission::Shed(Status::resource_exhausted(words));
         }
         self.tell();
-        Admission::Counted(counted)
+        CallAdmission::Counted(counted)
     }
 
     fn tell(&self) {
@@ -177,7 +177,7 @@ pub(crate) struct TallyLayer {
     /// How long a handler may take.
     pub(crate) timeout: Option<Duration>,
     /// Whose calls they are.
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) connection: Arc<ServedConnection>,
 }
 
 impl TallyLayer {
@@ -237,9 +237,9 @@ where
         let record = self.layer.metrics.as_ref().map(|metrics| metrics.serve(request.uri().path()));
         let time = self.layer.time(request.headers());
         let admitted = time.and_then(|time| match self.layer.tally.admit() {
-            Admission::Uncounted => Ok((time, None)),
-            Admission::Counted(counted) => Ok((time, Some(counted))),
-            Admission::Shed(status) => Err(status),
+            CallAdmission::Uncounted => Ok((time, None)),
+            CallAdmission::Counted(counted) => Ok((time, Some(counted))),
+            CallAdmission::Shed(status) => Err(status),
         });
         let (time, counted) = match admitted {
             Ok(admitted) => admitted,
@@ -263,7 +263,7 @@ where
 pub(crate) struct CountedBody {
     body: Body,
     call: CallOn,
-    counted: Option<Counted>,
+    counted: Option<CountedCall>,
     record: Option<ServedCall>,
 }
 
@@ -271,7 +271,7 @@ impl CountedBody {
     fn of(
         response: Response<Body>,
         call: CallOn,
-        counted: Option<Counted>,
+        counted: Option<CountedCall>,
         record: Option<ServedCall>,
     ) -> Response<CountedBody> {
         let response = match call.check(response.headers()) {

@@ -54,7 +54,7 @@ use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
 use crate::metrics::Metrics;
 use crate::server::bound::{Bound, served};
-use crate::server::http_handle::Handler;
+use crate::server::http_handle::ErasedService;
 use crate::server::layers::{AnyService, Layers};
 use crate::server::load::ServerLoad;
 use crate::server::session_task::{Age, Served, ServerContext, Services};
@@ -65,7 +65,7 @@ use crate::status::ServeError;
 pub use attach::Attaching;
 
 /// What is done to tonic's server.
-pub(crate) type Http2 = Arc<dyn Fn(tonic::transport::Server) -> tonic::transport::Server + Send + Sync>;
+pub(crate) type Http2Setup = Arc<dyn Fn(tonic::transport::Server) -> tonic::transport::Server + Send + Sync>;
 
 /// Why no limit may be 0.
 const NO_CALLS: &str = "with a limit of 0 no call would be served; give a number of calls, or don't set it";
@@ -99,7 +99,7 @@ pub struct Server {
     /// Handlers that are called directly see what HTTP/2 would have carried with the metadata.
     http_details: bool,
     /// What is done to tonic's server for addresses of HTTP/2.
-    http2: Option<Http2>,
+    http2: Option<Http2Setup>,
     load: ServerLoad,
     metrics: Option<Metrics>,
     age: Age,
@@ -181,7 +181,7 @@ impl Server {
         self
     }
 
-    /// The users whose gateways are trusted with objects as a device is that writes to memory, by the kernel's word on who runs the
+    /// The users whose gateways are trusted with objects as a device is that writes to memory, as the kernel says who runs the
     /// gateway that this server [attaches](Server::attach) to. What such a gateway hands over as an object is read as it comes;
     /// every other one's is verified first, which costs this process time. Unless this says otherwise, root's and this process's own
     /// user's are trusted; `PeerPolicy::Users(vec![])` trusts nobody's. Other clients are never trusted so, and a gateway trusts no
@@ -703,7 +703,7 @@ impl Server {
         let tally = self.load.tally().clone();
         let sharing = Arc::new(self.sharing);
         if self.layers.is_empty() {
-            let others: Option<Arc<dyn Handler>> =
+            let others: Option<Arc<dyn ErasedService>> =
                 if self.has_other_routes { Some(Arc::new(self.routes.clone())) } else { None };
             let services = Arc::new(self.services);
             return Ok(ServerContext {

@@ -18,15 +18,15 @@ use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, FILE, OFFER, TOKEN};
 
 /// A socket that a server offers.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct SocketOffer {
     address: HeaderValue,
     file: FileId,
     tokens: Arc<Tokens>,
 }
 
-impl Offer {
+impl SocketOffer {
     /// Of a listener's socket, if it is a file whose path fits a header.
-    pub(crate) fn of(listener: &Listener, tokens: &Arc<Tokens>) -> Option<Offer> {
+    pub(crate) fn of(listener: &Listener, tokens: &Arc<Tokens>) -> Option<SocketOffer> {
         let (Address::Path(path), Some(file)) = (listener.address(), listener.file_id()) else {
             return None;
         };
@@ -34,7 +34,7 @@ impl Offer {
         if address.is_none() {
             tracing::warn!(address = %listener.address(), "not offered to clients on TCP: its path is not plain ASCII");
         }
-        Some(Offer { address: address?, file, tokens: tokens.clone() })
+        Some(SocketOffer { address: address?, file, tokens: tokens.clone() })
     }
 
     fn answer(
@@ -85,7 +85,7 @@ fn is_of_this_host(client: IpAddr, server: IpAddr) -> bool {
 
 /// Answers clients that ask, as one more service of a server on TCP.
 #[derive(Clone, Debug)]
-pub(crate) struct OfferService(pub(crate) Arc<Offer>);
+pub(crate) struct OfferService(pub(crate) Arc<SocketOffer>);
 
 impl NamedService for OfferService {
     const NAME: &'static str = "tollfree.Upgrade";
@@ -135,7 +135,7 @@ mod tests {
     fn a_client_elsewhere_is_told_nothing_and_gets_no_token() {
         let tokens = Arc::<Tokens>::default();
         let address = HeaderValue::from_static("shm:///run/app/greeter.sock");
-        let offer = Offer { address, file: FileId { device: 1, inode: 2 }, tokens };
+        let offer = SocketOffer { address, file: FileId { device: 1, inode: 2 }, tokens };
         let ask = |client: &str, server: &str| {
             let seen = TcpConnectInfo {
                 remote_addr: Some(client.parse().unwrap()),

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::message::out_of_band::OutOfBand;
 use crate::message::payloads::Sharing;
-use crate::message::received::{Inflow, Step};
+use crate::message::received::{BodyStep, Inflow};
 use crate::status;
 
 /// The body of a request that did not come as a whole, on the server. It ends only where the client has half-closed; a request that was
@@ -63,14 +63,14 @@ impl http_body::Body for RequestBody {
             return Poll::Ready(None);
         }
         let step = ready!(this.inflow.poll(cx, &this.stream, &this.sharing, true));
-        if !matches!(step, Ok(Step::Data(_))) {
+        if !matches!(step, Ok(BodyStep::Data(_))) {
             this.ended = true;
         }
         Poll::Ready(match step {
-            Ok(Step::Data(bytes)) => Some(Ok(Frame::data(bytes))),
-            Ok(Step::End(End::HalfClosed)) => None,
-            Ok(Step::Failed(failure)) => Some(Err(failure)),
-            Ok(Step::End(End::Cancelled { code, .. })) => Some(Err(this.cut(status::failure_code(code)))),
+            Ok(BodyStep::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+            Ok(BodyStep::End(End::HalfClosed)) => None,
+            Ok(BodyStep::Failed(failure)) => Some(Err(failure)),
+            Ok(BodyStep::End(End::Cancelled { code, .. })) => Some(Err(this.cut(status::failure_code(code)))),
             Err(closed) => Some(Err(status::closed(&closed, "the client"))),
             Ok(_) => Some(Err(match this.stream.session_closed() {
                 Some(closed) => status::closed(&closed, "the client"),

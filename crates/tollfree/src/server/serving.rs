@@ -32,7 +32,7 @@ pub(crate) trait Handle: Unpin {
         cx: &mut Context<'_>,
         response_writer: &mut ResponseWriter<Self::Held>,
         deadline: &Deadline,
-    ) -> Poll<Step>;
+    ) -> Poll<HandlerStep>;
 
     /// Who has called.
     fn client(&self) -> ClientRole;
@@ -42,7 +42,7 @@ pub(crate) trait Handle: Unpin {
 }
 
 /// What came of a handler's turn.
-pub(crate) enum Step {
+pub(crate) enum HandlerStep {
     /// All that is to be said is there to be sent.
     Said,
     /// The call ends with this status, after what is at hand was sent.
@@ -54,10 +54,13 @@ pub(crate) enum Step {
 }
 
 /// Gives a handler its turn. One that panics must not take the session's other calls with it.
-pub(crate) fn turn<H: Handle>(handle: &mut H, turn: impl FnOnce(&mut H) -> Poll<Step>) -> Poll<Step> {
+pub(crate) fn turn<H: Handle>(
+    handle: &mut H,
+    turn: impl FnOnce(&mut H) -> Poll<HandlerStep>,
+) -> Poll<HandlerStep> {
     std::panic::catch_unwind(AssertUnwindSafe(|| turn(handle))).unwrap_or_else(|_| {
         handle.end(false);
-        Poll::Ready(Step::Last(Status::internal("the handler panicked")))
+        Poll::Ready(HandlerStep::Last(Status::internal("the handler panicked")))
     })
 }
 
@@ -100,14 +103,14 @@ impl<H: Handle> Serving<H> {
     }
 
     /// Takes up what came of a handler's turn. Whether the call is over.
-    pub(crate) fn take_up(&mut self, step: Step) -> bool {
+    pub(crate) fn take_up(&mut self, step: HandlerStep) -> bool {
         let Some(call) = &mut self.call else { return true };
-        let is_whole = matches!(step, Step::Said | Step::Last(_));
+        let is_whole = matches!(step, HandlerStep::Said | HandlerStep::Last(_));
         match step {
-            Step::Said => {}
-            Step::Last(last) => call.response_writer.end_with(last),
-            Step::Late => call.response_writer.abort_with(status::deadline()),
-            Step::Over => return true,
+            HandlerStep::Said => {}
+            HandlerStep::Last(last) => call.response_writer.end_with(last),
+            HandlerStep::Late => call.response_writer.abort_with(status::deadline()),
+            HandlerStep::Over => return true,
         }
         self.handle.end(is_whole);
         call.is_ending = true;
@@ -149,11 +152,11 @@ impl<H: Handle> Future for Serving<H> {
                 Poll::Pending
                     if call.response_writer.is_said() && call.response_writer.poll_ended(cx).is_ready() =>
                 {
-                    Step::Over
+                    HandlerStep::Over
                 }
                 Poll::Pending => {
                     ready!(call.deadline.poll(cx));
-                    Step::Late
+                    HandlerStep::Late
                 }
             };
             if this.take_up(step) {

@@ -38,13 +38,13 @@ use crate::message::relay::Offer;
 use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::metrics::{Metrics, ServedCall};
-use crate::server::Http2;
+use crate::server::Http2Setup;
 use crate::server::call_tasks::CallTasks;
 use crate::server::caller::{Callers, ClientRole};
 use crate::server::control::is_control;
-use crate::server::http_handle::{Handler, Held, HttpHandle};
+use crate::server::http_handle::{ErasedService, HeldStream, HttpHandle};
 use crate::server::inline_policy::InlinePolicy;
-use crate::server::load::{Admission, Counted, Tally};
+use crate::server::load::{CallAdmission, CountedCall, Tally};
 use crate::server::request_body::RequestBody;
 use crate::server::serving::Serving;
 use crate::server::typed::method::{DirectMethod, TypedCall};
@@ -54,7 +54,7 @@ use crate::status;
 /// A service, and the shorter way to it if it has one.
 #[derive(Clone)]
 pub(crate) struct Served {
-    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) handler: Arc<dyn ErasedService>,
     pub(crate) direct: Option<Found>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) type Services = Arc<HashMap<&'static str, Served>>;
 pub(crate) struct ServerContext {
     pub(crate) services: Services,
     /// Whatever serves calls to other names.
-    pub(crate) others: Option<Arc<dyn Handler>>,
+    pub(crate) others: Option<Arc<dyn ErasedService>>,
     /// All of it for tonic's server.
     pub(crate) routes: Routes,
     pub(crate) tally: Arc<Tally>,
@@ -77,7 +77,7 @@ pub(crate) struct ServerContext {
     /// Handlers that are called directly see what HTTP/2 would have carried with the metadata.
     pub(crate) http_details: bool,
     /// What is done to tonic's server for addresses of HTTP/2.
-    pub(crate) http2: Option<Http2>,
+    pub(crate) http2: Option<Http2Setup>,
     /// Sessions that are served.
     pub(crate) sessions: Arc<AtomicUsize>,
     /// Set where a thread serves and does nothing else: the sessions on it.
@@ -141,7 +141,7 @@ const LINGER_STEP: Duration = Duration::from_millis(1);
 
 /// What is known of a method after its first call.
 struct MethodEntry {
-    handler: Option<Arc<dyn Handler>>,
+    handler: Option<Arc<dyn ErasedService>>,
     direct: Option<DirectMethod>,
     /// Served by a generated server and nothing around it, so that large messages may go past tonic.
     is_generated: bool,
@@ -174,7 +174,7 @@ pub(crate) struct SessionTask {
     /// Set in a session with a gateway: whom its calls come from.
     callers: Option<Callers>,
     /// Set in a session with a gateway: what answers the gateway's own calls.
-    control: Option<Arc<dyn Handler>>,
+    control: Option<Arc<dyn ErasedService>>,
     /// Set in a session with a gateway whose objects need not be verified.
     trust: Option<Trust>,
     tasks: CallTasks,
@@ -254,7 +254,7 @@ impl SessionTask {
     /// may be trusted with objects, and name a pool then that these lie in.
     pub(crate) fn of_gateway(
         mut self,
-        control: Arc<dyn Handler>,
+        control: Arc<dyn ErasedService>,
         trust: Option<Trust>,
         reads_in: Arc<OnceLock<Pool>>,
     ) -> SessionTask {
@@ -460,11 +460,11 @@ impl SessionTask {
             None => metrics.serve(std::str::from_utf8(&call.path).unwrap_or_default()),
         });
         let counted = match self.duty.tally.admit() {
-            Admission::Uncounted => None,
-            Admission::Counted(counted) => Some(counted),
-            Admission::Shed(refusal) => {
+            CallAdmission::Uncounted => None,
+            CallAdmission::Counted(counted) => Some(counted),
+            CallAdmission::Shed(refusal) => {
                 let deadlines = Deadlines::of_client(call.deadline_ns);
-                let mut refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
+                let mut refused = Serving::refused(HeldStream::Own(call.stream), refusal, deadlines, record);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused, None);
                 }
@@ -510,7 +510,7 @@ impl SessionTask {
     }
 
     /// Serves the rest of a call in a task of its own.
-    fn spawn(&mut self, method: Option<MethodIdx>, serving: TypedCall, counted: Option<Counted>) {
+    fn spawn(&mut self, method: Option<MethodIdx>, serving: TypedCall, counted: Option<CountedCall>) {
         let serving = match serving {
             TypedCall::Http(serving) => return self.tasks.spawn(serving, counted),
             TypedCall::Direct(serving) => serving,
@@ -580,7 +580,7 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
+            let refused = Serving::refused(HeldStream::Own(call.stream), refusal, deadlines, record);
             return (TypedCall::Http(refused), true);
         };
         if known.is_control {
@@ -589,7 +589,7 @@ impl SessionTask {
         let Some(handler) = &known.handler else {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
-            let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
+            let refused = Serving::refused(HeldStream::Own(call.stream), refusal, deadlines, record);
             return (TypedCall::Http(refused), true);
         };
         if let Some(record) = &record {
@@ -598,7 +598,7 @@ impl SessionTask {
         let left = match time_left(deadlines.handler_ns()) {
             Ok(left) => left,
             Err(late) => {
-                let refused = Serving::refused(Held::Own(call.stream), late, deadlines, record);
+                let refused = Serving::refused(HeldStream::Own(call.stream), late, deadlines, record);
                 return (TypedCall::Http(refused), true);
             }
         };
@@ -653,7 +653,7 @@ impl SessionTask {
                     record.received(len);
                 }
                 *request.body_mut() = Body::new(Full::new(message));
-                Held::Own(call.stream)
+                HeldStream::Own(call.stream)
             }
             Err(rest) => {
                 let stream = Arc::new(call.stream);
@@ -665,7 +665,7 @@ impl SessionTask {
                     None => body,
                     Some(record) => record.tell_received(body, out_of_band.clone()),
                 };
-                Held::Shared(stream)
+                HeldStream::Shared(stream)
             }
         };
         // What the service does at once, it must not take the session's other calls with it by.

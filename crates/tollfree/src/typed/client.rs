@@ -70,7 +70,7 @@ enum Target {
 
 /// Settings of a client, as tonic's own `Grpc` has them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     origin: Uri,
     send: Option<CompressionEncoding>,
     accept: Vec<CompressionEncoding>,
@@ -83,12 +83,12 @@ pub(crate) struct Settings {
 pub struct Grpc<T> {
     service: T,
     target: Target,
-    settings: Settings,
+    settings: ClientSettings,
 }
 
 impl<T> Grpc<T> {
     fn with_target(service: T, target: Target) -> Grpc<T> {
-        Grpc { service, target, settings: Settings::default() }
+        Grpc { service, target, settings: ClientSettings::default() }
     }
 
     /// Which way unary calls take.
@@ -421,7 +421,7 @@ impl<M> Streams<M> for Streaming<M> {
 }
 
 /// tonic's own client around a service, with the same settings.
-pub(crate) fn tonic_client<S>(settings: &Settings, service: S) -> tonic::client::Grpc<S> {
+pub(crate) fn tonic_client<S>(settings: &ClientSettings, service: S) -> tonic::client::Grpc<S> {
     let mut grpc = tonic::client::Grpc::with_origin(service, settings.origin.clone());
     if let Some(encoding) = settings.send {
         grpc = grpc.send_compressed(encoding);

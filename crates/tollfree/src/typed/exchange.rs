@@ -67,17 +67,17 @@ pub(crate) struct UnaryAttempt {
 }
 
 /// Where those steps have led to.
-pub(crate) enum Step {
+pub(crate) enum ExchangeStep {
     /// All has come, with status OK.
     Answered(SingleFrame),
     /// The call goes on.
     On(Box<AttemptState>),
 }
 
-impl Step {
+impl ExchangeStep {
     #[cold]
-    fn failed(failed: Failed) -> Step {
-        Step::On(Box::new(AttemptState::Failed(failed)))
+    fn failed(failed: Failed) -> ExchangeStep {
+        ExchangeStep::On(Box::new(AttemptState::Failed(failed)))
     }
 }
 
@@ -186,7 +186,7 @@ impl UnaryAttempt {
         request: &Request<'_>,
         peer: &str,
         spent: Option<&mut MetadataMap>,
-    ) -> Poll<Step> {
+    ) -> Poll<ExchangeStep> {
         let mut waits = false;
         let stream = match self.open.take() {
             Some(stream) => stream,
@@ -206,34 +206,38 @@ impl UnaryAttempt {
                 let started = self.attachment.start(cx, request.opening(), &mut self.outgoing, meanwhile);
                 turn.made_progress();
                 match started {
-                    Ok(Started::Answered(answer)) => return Poll::Ready(Step::Answered(answer)),
+                    Ok(Started::Answered(answer)) => return Poll::Ready(ExchangeStep::Answered(answer)),
                     Ok(Started::Open(stream)) => stream,
                     Ok(Started::Waits(stream)) => {
                         waits = true;
                         stream
                     }
-                    Ok(Started::MustWait) => return Poll::Ready(Step::On(Box::new(AttemptState::Not))),
-                    Err(error) => return Poll::Ready(Step::failed(Failed::to_send(error, peer))),
+                    Ok(Started::MustWait) => {
+                        return Poll::Ready(ExchangeStep::On(Box::new(AttemptState::Not)));
+                    }
+                    Err(error) => return Poll::Ready(ExchangeStep::failed(Failed::to_send(error, peer))),
                 }
             }
         };
         if !self.outgoing.is_empty() {
-            return Poll::Ready(Step::On(Box::new(AttemptState::Open(stream, None))));
+            return Poll::Ready(ExchangeStep::On(Box::new(AttemptState::Open(stream, None))));
         }
         let polled = if waits { Poll::Pending } else { stream.poll_incoming(cx) };
         match polled {
-            Poll::Ready(Ok(Incoming::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
+            Poll::Ready(Ok(Incoming::Answer(answer))) => Poll::Ready(ExchangeStep::Answered(answer)),
             Poll::Ready(Ok(incoming)) => {
-                Poll::Ready(Step::On(Box::new(AttemptState::Open(stream, Some(incoming)))))
+                Poll::Ready(ExchangeStep::On(Box::new(AttemptState::Open(stream, Some(incoming)))))
             }
-            Poll::Ready(Err(closed)) => Poll::Ready(Step::failed(status::closed(&closed, peer).into())),
+            Poll::Ready(Err(closed)) => {
+                Poll::Ready(ExchangeStep::failed(status::closed(&closed, peer).into()))
+            }
             Poll::Pending if self.deadline.poll(cx).is_pending() => {
                 self.open = Some(stream);
                 Poll::Pending
             }
             Poll::Pending => {
                 stream.cancel(Code::DeadlineExceeded as u16);
-                Poll::Ready(Step::failed(status::deadline().into()))
+                Poll::Ready(ExchangeStep::failed(status::deadline().into()))
             }
         }
     }

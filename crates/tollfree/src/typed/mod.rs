@@ -10,7 +10,7 @@ pub(crate) mod unary;
 
 /// A method of a service, as the generator knows it.
 #[derive(Debug)]
-pub struct Method {
+pub struct GeneratedMethod {
     /// `package.Service`.
     pub service: &'static str,
     /// `Method`.
@@ -31,7 +31,7 @@ pub trait Named: Send + Sync {
     fn note(&self, extensions: &mut Extensions);
 }
 
-impl Named for Method {
+impl Named for GeneratedMethod {
     #[inline]
     fn path(&self) -> &str {
         self.path

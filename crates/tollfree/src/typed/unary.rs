@@ -22,7 +22,7 @@ use crate::call::attempts::{Call, Failed, First, Terms, make};
 use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback};
 use crate::channel::Channel;
 use crate::endpoint::balance::Picked;
-use crate::endpoint::{Connection, Endpoint};
+use crate::endpoint::{Connection, Subchannel};
 use crate::http::call::{attempt, status_alone};
 use crate::http::response_body::{ResponseBody, trailers};
 use crate::message::codec::FormDecoder;
@@ -34,8 +34,8 @@ use crate::message::form::{Form, Ready as _, types_of};
 use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
 use crate::typed::Named;
-use crate::typed::client::{Settings, tonic_client};
-use crate::typed::exchange::{self, AttemptState, Reply, Step, UnaryAttempt};
+use crate::typed::client::{ClientSettings, tonic_client};
+use crate::typed::exchange::{self, AttemptState, ExchangeStep, Reply, UnaryAttempt};
 
 /// A unary call.
 ///
@@ -43,7 +43,7 @@ use crate::typed::exchange::{self, AttemptState, Reply, Step, UnaryAttempt};
 /// The call's status.
 pub(crate) async fn unary<F, M1, M2, N>(
     channel: &Channel,
-    settings: &Settings,
+    settings: &ClientSettings,
     request: &mut Request<M1>,
     method: &N,
     made: Option<MadeCall>,
@@ -84,11 +84,11 @@ where
                 attempt.poll(cx, &call, &endpoint.name, spent)
             };
             match poll_fn(&mut poll).await {
-                Step::Answered(answer) => {
+                ExchangeStep::Answered(answer) => {
                     inner.succeeded(&mut guard);
                     return answered::<F, M2>(channel, &call, &answer);
                 }
-                Step::On(mut how) => {
+                ExchangeStep::On(mut how) => {
                     // What comes by ref mostly comes in one go, too.
                     if let Some(came) = how.take_answer(&call)? {
                         inner.succeeded(&mut guard);
@@ -115,7 +115,7 @@ where
 struct Typed<'a, F, M1, M2, N> {
     channel: &'a Channel,
     call: exchange::Request<'a>,
-    settings: &'a Settings,
+    settings: &'a ClientSettings,
     request: &'a mut Request<M1>,
     /// The message, if it isn't in the request any more.
     deferred: Option<Arc<Deferred<F, M1>>>,
@@ -179,7 +179,7 @@ where
 {
     async fn by_session(
         &mut self,
-        endpoint: &Endpoint,
+        endpoint: &Subchannel,
         attachment: &Arc<Attachment>,
         failed: u32,
     ) -> Result<Ended<M2>, Failed> {
@@ -321,7 +321,7 @@ impl Service<http::Request<Body>> for Fixed {
     }
 }
 
-/// Requests that are encoded already, replies as ever.
+/// Requests that are encoded already, replies as in every call.
 struct Encoded<F, M>(PhantomData<fn(F) -> M>);
 
 struct Copied;

@@ -56,7 +56,7 @@ pub enum Upgrade {
 
 /// What a channel was told about it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct UpgradeSettings {
     pub(crate) policy: Option<Upgrade>,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) through_proxies: bool,
@@ -71,7 +71,7 @@ pub(crate) enum Plan {
     Move { required: bool, directories: Vec<PathBuf>, through_proxies: bool },
 }
 
-impl Settings {
+impl UpgradeSettings {
     /// # Errors
     /// [`ChannelError::Upgrade`] for settings that can't come to anything.
     pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
@@ -137,7 +137,7 @@ mod tests {
 
     fn plan(policy: Option<Upgrade>, given: &[&str], variable: &str) -> Result<Plan, String> {
         let directories = given.iter().map(PathBuf::from).collect();
-        let settings = Settings { policy, directories, through_proxies: false };
+        let settings = UpgradeSettings { policy, directories, through_proxies: false };
         settings.plan_with(|| variable.into()).map_err(|error| error.to_string())
     }
 

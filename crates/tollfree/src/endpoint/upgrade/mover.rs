@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, FILE, OFFER, Plan, TOKEN};
-use crate::endpoint::{Connection, Endpoint, chance};
+use crate::endpoint::{Connection, Subchannel, chance};
 use crate::metadata::GRPC;
 use crate::status;
 
@@ -172,7 +172,7 @@ impl Mover {
     }
 
     /// One attempt to move over. `Err`: why not.
-    async fn attempt(&self, endpoint: &Arc<Endpoint>) -> Result<(Arc<Attachment>, String), String> {
+    async fn attempt(&self, endpoint: &Arc<Subchannel>) -> Result<(Arc<Attachment>, String), String> {
         let connection = endpoint.connection().await.map_err(|status| status.message().to_owned())?;
         let Connection::Http2(mut channel, _) = connection else {
             return Err("the server is not reached over TCP".into());
@@ -263,7 +263,7 @@ async fn say(
 }
 
 /// Moves an endpoint's calls over, whenever that is possible, for as long as it is polled. Does nothing where it is not wanted.
-pub(crate) async fn keep(endpoint: &Arc<Endpoint>, changed: &Notify) {
+pub(crate) async fn keep(endpoint: &Arc<Subchannel>, changed: &Notify) {
     let Some(mover) = endpoint.mover() else { return };
     let mut pause = PAUSE_FIRST;
     loop {

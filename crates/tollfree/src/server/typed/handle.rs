@@ -17,7 +17,7 @@ use crate::metrics::ServedCall;
 use crate::server::caller::ClientRole;
 use crate::server::http_handle::HandlerFuture;
 use crate::server::response_writer::ResponseWriter;
-use crate::server::serving::{Handle, Serving, Step, turn};
+use crate::server::serving::{Handle, HandlerStep, Serving, turn};
 use crate::server::typed::run::{Raw, Run};
 use crate::status;
 
@@ -25,14 +25,14 @@ use crate::status;
 pub(crate) struct TypedHandle {
     /// Gone after a panic, and where a handler was given up.
     run: Option<Box<dyn Run>>,
-    state: State,
+    state: HandleState,
     /// What came with the call, until it is read.
     incoming: Option<Incoming>,
     gather: Gather,
 }
 
 /// How far a call has come.
-pub(crate) enum State {
+pub(crate) enum HandleState {
     /// Interceptors look at the request, and leave it in the slot if they let it through.
     Intercept(HandlerFuture, Slot),
     /// The message has not come yet.
@@ -47,7 +47,7 @@ impl TypedHandle {
     /// `run` runs the method.
     pub(crate) fn new(run: Box<dyn Run>) -> TypedHandle {
         let gather = Gather::new(None, false);
-        TypedHandle { run: Some(run), state: State::Handler, incoming: None, gather }
+        TypedHandle { run: Some(run), state: HandleState::Handler, incoming: None, gather }
     }
 
     /// Lets go of what the handler has left, when its answer is on its way. Whether it can be called again.
@@ -68,16 +68,16 @@ impl TypedHandle {
         request: Option<Raw>,
         outlet: &dyn Outlet,
         outgoing: &mut Outgoing,
-    ) -> Poll<Step> {
+    ) -> Poll<HandlerStep> {
         let (Some(run), Some(request)) = (&mut self.run, request) else {
-            return Poll::Ready(Step::Last(Status::internal("the handler panicked")));
+            return Poll::Ready(HandlerStep::Last(Status::internal("the handler panicked")));
         };
         if let Some(passing) = run.passing() {
             passing.sharing.received_inline(request.message.len(), 0);
         }
         match run.begin(request) {
-            Ok(()) => run.poll(cx, outlet, outgoing).map(Step::of),
-            Err(refused) => Poll::Ready(Step::Last(refused)),
+            Ok(()) => run.poll(cx, outlet, outgoing).map(HandlerStep::of),
+            Err(refused) => Poll::Ready(HandlerStep::Last(refused)),
         }
     }
 
@@ -86,68 +86,76 @@ impl TypedHandle {
         &mut self,
         cx: &mut Context<'_>,
         response_writer: &ResponseWriter<Stream>,
-    ) -> Poll<Option<Step>> {
+    ) -> Poll<Option<HandlerStep>> {
         loop {
             let arrived = match self.incoming.take() {
                 Some(incoming) => Ok(incoming),
                 None => ready!(response_writer.stream.poll_incoming(cx)),
             };
             // Nobody waits for an answer any more.
-            let Ok(incoming) = arrived.map(Incoming::into_part) else { return Poll::Ready(Some(Step::Over)) };
+            let Ok(incoming) = arrived.map(Incoming::into_part) else {
+                return Poll::Ready(Some(HandlerStep::Over));
+            };
             if let Some(chunk) = incoming.chunk
                 && let Err(refused) = self.gather.add(chunk)
             {
-                return Poll::Ready(Some(Step::Last(refused)));
+                return Poll::Ready(Some(HandlerStep::Last(refused)));
             }
             match incoming.end {
                 None => {}
                 Some(End::HalfClosed) => break,
-                Some(_) => return Poll::Ready(Some(Step::Over)),
+                Some(_) => return Poll::Ready(Some(HandlerStep::Over)),
             }
         }
         let passing = self.run.as_ref().and_then(|run| run.passing());
-        let Some(passing) = passing else { return Poll::Ready(Some(Step::Over)) };
+        let Some(passing) = passing else { return Poll::Ready(Some(HandlerStep::Over)) };
         Poll::Ready(match self.gather.take(&passing.sharing) {
             Ok(Some(Gathered::Here(message))) => self.begin_handler(message, response_writer),
             Ok(Some(Gathered::Fetching(fetching, what))) => {
-                if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
-                    self.state = State::Fetch(headers, extensions, fetching, what);
+                if let HandleState::Read(headers, extensions) =
+                    std::mem::replace(&mut self.state, HandleState::Handler)
+                {
+                    self.state = HandleState::Fetch(headers, extensions, fetching, what);
                 }
                 None
             }
-            Ok(None) => Some(Step::Last(Status::internal("Missing request message."))),
-            Err(refused) => Some(Step::Last(refused)),
+            Ok(None) => Some(HandlerStep::Last(Status::internal("Missing request message."))),
+            Err(refused) => Some(HandlerStep::Last(refused)),
         })
     }
 
     /// Gives the message to the handler. `Some`: it is none for it.
-    fn begin_handler(&mut self, message: Received, response_writer: &ResponseWriter<Stream>) -> Option<Step> {
-        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, ..), Some(run)) =
-            (std::mem::replace(&mut self.state, State::Handler), self.run.as_mut())
+    fn begin_handler(
+        &mut self,
+        message: Received,
+        response_writer: &ResponseWriter<Stream>,
+    ) -> Option<HandlerStep> {
+        let (HandleState::Read(headers, extensions) | HandleState::Fetch(headers, extensions, ..), Some(run)) =
+            (std::mem::replace(&mut self.state, HandleState::Handler), self.run.as_mut())
         else {
-            return Some(Step::Over);
+            return Some(HandlerStep::Over);
         };
         if let Some(record) = &response_writer.record {
             record.received(message.len());
         }
-        run.begin(Raw { message, headers, extensions }).err().map(Step::Last)
+        run.begin(Raw { message, headers, extensions }).err().map(HandlerStep::Last)
     }
 }
 
-impl Step {
+impl HandlerStep {
     /// What a method's run came to.
-    fn of(answered: Result<(), Status>) -> Step {
-        answered.map_or_else(Step::Last, |()| Step::Said)
+    fn of(answered: Result<(), Status>) -> HandlerStep {
+        answered.map_or_else(HandlerStep::Last, |()| HandlerStep::Said)
     }
 }
 
 /// An interceptor has answered itself.
-fn refuse(headers: &HeaderMap, response_writer: &mut ResponseWriter<Stream>) -> Step {
+fn refuse(headers: &HeaderMap, response_writer: &mut ResponseWriter<Stream>) -> HandlerStep {
     let Some(code) = status_code(headers) else {
-        return Step::Last(Status::unknown("the interceptor's response has no status"));
+        return HandlerStep::Last(Status::unknown("the interceptor's response has no status"));
     };
     response_writer.end_with_headers(code, headers, "response metadata");
-    Step::Said
+    HandlerStep::Said
 }
 
 impl Handle for TypedHandle {
@@ -158,35 +166,35 @@ impl Handle for TypedHandle {
         cx: &mut Context<'_>,
         response_writer: &mut ResponseWriter<Stream>,
         _: &Deadline,
-    ) -> Poll<Step> {
+    ) -> Poll<HandlerStep> {
         loop {
             match &mut self.state {
-                State::Intercept(intercepted, slot) => {
+                HandleState::Intercept(intercepted, slot) => {
                     let response = ready!(intercepted.as_mut().poll(cx));
                     match slot.take() {
-                        Some(passed) => self.state = State::Read(passed.headers, passed.extensions),
+                        Some(passed) => self.state = HandleState::Read(passed.headers, passed.extensions),
                         None => return Poll::Ready(refuse(response.headers(), response_writer)),
                     }
                 }
-                State::Read(..) => {
+                HandleState::Read(..) => {
                     if let Some(step) = ready!(self.poll_read(cx, response_writer)) {
                         return Poll::Ready(step);
                     }
                 }
-                State::Fetch(.., fetching, what) => {
+                HandleState::Fetch(.., fetching, what) => {
                     let what = *what;
                     let step = match ready!(fetching.as_mut().poll(cx)) {
                         Ok(segmented) => self.begin_handler(what.of(segmented), response_writer),
-                        Err(refused) => Some(Step::Last(refused)),
+                        Err(refused) => Some(HandlerStep::Last(refused)),
                     };
                     if let Some(step) = step {
                         return Poll::Ready(step);
                     }
                 }
-                State::Handler => {
-                    let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
+                HandleState::Handler => {
+                    let Some(run) = &mut self.run else { return Poll::Ready(HandlerStep::Over) };
                     let ResponseWriter { stream, outgoing, .. } = response_writer;
-                    return run.poll(cx, stream, outgoing).map(Step::of);
+                    return run.poll(cx, stream, outgoing).map(HandlerStep::of);
                 }
             }
         }
@@ -199,7 +207,7 @@ impl Handle for TypedHandle {
 
     fn end(&mut self, is_whole: bool) {
         // A request that was refused goes with its call: others are served here.
-        (self.state, self.incoming) = (State::Handler, None);
+        (self.state, self.incoming) = (HandleState::Handler, None);
         self.gather = Gather::new(None, false);
         if !is_whole {
             self.run = None;
@@ -214,7 +222,7 @@ impl Serving<TypedHandle> {
         call: Call,
         incoming: Option<Incoming>,
         gather: Gather,
-        state: State,
+        state: HandleState,
         deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
@@ -240,20 +248,20 @@ impl Serving<TypedHandle> {
                 let mut request = Some(request);
                 turn(&mut self.handle, |handle| handle.answer(cx, request.take(), outlet, &mut outgoing))
             }
-            Err(refused) => Poll::Ready(Step::Last(refused)),
+            Err(refused) => Poll::Ready(HandlerStep::Last(refused)),
         };
-        if let Poll::Ready(Step::Said) = step {
+        if let Poll::Ready(HandlerStep::Said) = step {
             match accepted.reply(&mut outgoing) {
                 // Or nobody listens any more.
                 Ok(true) | Err(SendError::Ended | SendError::Closed(_)) => return Poll::Ready(()),
                 Ok(false) => {}
                 Err(error) => {
                     outgoing = Outgoing::default();
-                    step = Poll::Ready(Step::Last(status::unsent(error, "the client")));
+                    step = Poll::Ready(HandlerStep::Last(status::unsent(error, "the client")));
                 }
             }
         }
-        self.handle.state = State::Handler;
+        self.handle.state = HandleState::Handler;
         // Calls that are counted are not answered in place.
         self.begin(accepted.into_call(true).stream, deadlines, None);
         if let Some(response_writer) = self.response_writer() {

@@ -14,9 +14,9 @@ use crate::channel::slot::Slot;
 use crate::message::encoding::{Gather, Received, check_received, says_encoding};
 use crate::message::payloads::Outlet;
 use crate::metrics::ServedCall;
-use crate::server::http_handle::{Handler, HttpHandle};
+use crate::server::http_handle::{ErasedService, HttpHandle};
 use crate::server::serving::Serving;
-use crate::server::typed::handle::{State, TypedHandle};
+use crate::server::typed::handle::{HandleState, TypedHandle};
 use crate::server::typed::run::{Found, Passing, Raw};
 
 /// Places that a method keeps of calls that ended in tasks of their own. Each holds a handler's future.
@@ -86,7 +86,14 @@ impl DirectMethod {
         deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
-        place.begin_typed(call, incoming, self.gather(), State::Read(headers, extensions), deadlines, record);
+        place.begin_typed(
+            call,
+            incoming,
+            self.gather(),
+            HandleState::Read(headers, extensions),
+            deadlines,
+            record,
+        );
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -96,7 +103,7 @@ impl DirectMethod {
         place: &mut Serving<TypedHandle>,
         call: Call,
         incoming: Option<Incoming>,
-        handler: &dyn Handler,
+        handler: &dyn ErasedService,
         mut request: Request<Body>,
         deadlines: Deadlines,
         record: Option<ServedCall>,
@@ -108,7 +115,7 @@ impl DirectMethod {
             call,
             incoming,
             self.gather(),
-            State::Intercept(intercepted, slot),
+            HandleState::Intercept(intercepted, slot),
             deadlines,
             record,
         );

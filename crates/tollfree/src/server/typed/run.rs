@@ -222,16 +222,16 @@ thread_local! {
 }
 
 /// While it lives, generated servers that are polled on this thread say who they are.
-struct Asking;
+struct Discovery;
 
-impl Asking {
-    fn begin() -> Asking {
+impl Discovery {
+    fn begin() -> Discovery {
         ASKED.set(true);
-        Asking
+        Discovery
     }
 }
 
-impl Drop for Asking {
+impl Drop for Discovery {
     fn drop(&mut self) {
         ASKED.set(false);
     }
@@ -258,7 +258,7 @@ pub(crate) fn find<S, R>(service: &S) -> Option<Found>
 where
     S: Service<R> + Clone + 'static,
 {
-    let asking = Asking::begin();
+    let asking = Discovery::begin();
     let mut service = service.clone();
     let mut cx = Context::from_waker(Waker::noop());
     // Whatever is around a service passes this question on. One that can't be asked here is just not found.

@@ -7,15 +7,16 @@ use std::task::Context;
 use prost::DecodeError;
 use prost::bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType};
-use tollfree::direct::{self, Direct, Grpc, Method, Prost, Run};
+use tollfree::direct::{self, Direct, GeneratedMethod, Grpc, Prost, Run};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
 
 use super::*;
 
-static UNARY: Method = Method { service: "lent.Liars", name: "Unary", path: "/lent.Liars/Unary" };
-static ECHO: Method = Method {
+static UNARY: GeneratedMethod =
+    GeneratedMethod { service: "lent.Liars", name: "Unary", path: "/lent.Liars/Unary" };
+static ECHO: GeneratedMethod = GeneratedMethod {
     service: "tollfree.freight.v1.Freight",
     name: "Unary",
     path: "/tollfree.freight.v1.Freight/Unary",

@@ -21,16 +21,16 @@ const GROUP_LEN_MAX: u64 = 64 << 20;
 const PROCESS_LEN_MAX: u64 = GROUP_LEN_MAX / 4;
 
 /// A group's pool.
-pub(super) struct Place {
+pub(super) struct GroupPool {
     pub(super) pool: Pool,
     inviter: Inviter,
     /// Where its members join.
     pub(super) address: HeaderValue,
 }
 
-impl Place {
+impl GroupPool {
     /// Waits for threads to start.
-    fn make() -> Result<Place, String> {
+    fn make() -> Result<GroupPool, String> {
         let name = Token::random().map_err(|error| error.to_string())?;
         let address = Address::Abstract(format!("tollfree-objects-{name}"));
         let capacity =
@@ -39,7 +39,7 @@ impl Place {
         let made = Pool::create_by_invitation(&address, capacity, config);
         let (pool, inviter) = made.map_err(|error| error.to_string())?;
         let address = HeaderValue::try_from(address.to_string()).map_err(|error| error.to_string())?;
-        Ok(Place { pool, inviter, address })
+        Ok(GroupPool { pool, inviter, address })
     }
 
     /// By what one process can join.
@@ -52,20 +52,20 @@ impl Place {
 }
 
 /// Where a group's pool is, if it has one. Whoever makes it holds the lock.
-type Slot = Turn<Weak<Place>>;
+type Slot = Turn<Weak<GroupPool>>;
 
 /// The pools of all groups that have backend connections.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct GroupPools {
     by_group: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
 }
 
-impl Places {
+impl GroupPools {
     /// The pool of a group, which is there for as long as a backend connection keeps it.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) async fn of(&self, group: &Arc<str>) -> Result<Arc<Place>, String> {
+    pub(super) async fn of(&self, group: &Arc<str>) -> Result<Arc<GroupPool>, String> {
         // One group's pool is made once, and no other group waits for it.
         let turn = {
             let mut by_group = self.by_group.lock();
@@ -78,7 +78,7 @@ impl Places {
         if let Some(place) = of_group.upgrade() {
             return Ok(place);
         }
-        let made = aside(Place::make).await;
+        let made = aside(GroupPool::make).await;
         let place = Arc::new(made.map_err(|error| error.to_string())??);
         *of_group = Arc::downgrade(&place);
         Ok(place)
