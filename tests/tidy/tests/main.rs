@@ -35,8 +35,8 @@ const WRITTEN: [&str; 14] = [
     ".gitignore",
 ];
 
-/// Where parts lie: products, commands, what only tests use, and the laboratory, which is a workspace of its own.
-const GROUPS: [&str; 4] = ["crates", "cmd", "tests", LAB];
+/// Where parts lie: products, commands, what only tests use, examples, and the laboratory, which is a workspace of its own.
+const GROUPS: [&str; 5] = ["crates", "cmd", "tests", "examples", LAB];
 const LAB: &str = "lab";
 
 /// A file of the project: its path from the root, and its text.

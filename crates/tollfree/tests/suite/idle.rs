@@ -124,7 +124,7 @@ impl Pair {
     fn memory_kib(&self) -> u64 {
         let of = |pid| {
             let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-            // Programs' own pages are shared with whoever runs them: what sessions add is anonymous, or in regions.
+            // Programs' own pages are shared by all that run them: what sessions add is anonymous, or in regions.
             number(&rollup, "Pss_Anon:") + number(&rollup, "Pss_Shmem:")
         };
         self.pids().into_iter().map(of).sum()

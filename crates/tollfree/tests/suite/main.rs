@@ -10,7 +10,6 @@ mod by_bytes;
 mod channels;
 mod conformance;
 mod cut;
-mod examples;
 mod gateways;
 mod health;
 mod idle;

@@ -8,7 +8,6 @@ mod allocations;
 mod blocking;
 mod channels;
 mod conformance;
-mod examples;
 mod lent;
 mod metrics;
 mod moved;

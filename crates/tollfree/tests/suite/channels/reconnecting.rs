@@ -381,7 +381,7 @@ async fn a_stream_that_no_server_has_looked_at_moves_on_with_all_that_was_sent()
     }
 }
 
-/// A server that never looks at a call: with a deadline the call ends by that, without one it does not go on for ever.
+/// A server that never looks at a call: with a deadline the call ends by that, without one it does not go on without end.
 #[tokio::test]
 async fn a_call_that_nobody_ever_looks_at_ends() {
     let street = Street::new();

@@ -59,7 +59,7 @@ async fn a_killed_server_ends_its_calls_and_its_successor_is_another() {
             }
             in_time("the end is told", backend_connection.closed()).await;
             assert!(!backend_connection.is_open());
-            // Nobody dials a process that attaches, so waiting for it would be waiting for ever.
+            // Nobody dials a process that attaches, so waiting for it would never end.
             let mut request = tonic::Request::new(Ask::default());
             request.extensions_mut().insert(tollfree::WaitForReady(true));
             let status =

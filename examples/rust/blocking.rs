@@ -1,4 +1,4 @@
-//! A client for programs without a runtime: `cargo run -p tollfree-direct-stubs --example blocking`.
+//! A client for programs without a runtime: `cargo run --example blocking`.
 //!
 //! `tollfree_build::configure().build_blocking_client(true)` generates it.
 

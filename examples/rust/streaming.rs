@@ -1,4 +1,4 @@
-//! All four kinds of calls, server and client in one process: `cargo run -p tollfree --example streaming`.
+//! All four kinds of calls, server and client in one process: `cargo run --example streaming`.
 
 use std::pin::Pin;
 

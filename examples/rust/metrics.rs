@@ -1,4 +1,4 @@
-//! Figures for Prometheus: `cargo run -p tollfree-direct-stubs --example metrics`.
+//! Figures for Prometheus: `cargo run --example metrics`.
 //!
 //! A channel and a server count into one registry of the process, whose page is printed here and served by most programs.
 

@@ -1,4 +1,4 @@
-//! Deadlines and cancellation: `cargo run -p tollfree --example deadlines`.
+//! Deadlines and cancellation: `cargo run --example deadlines`.
 //!
 //! A call that takes too long ends at both ends. A call that its client drops ends at the server.
 

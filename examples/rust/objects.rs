@@ -1,5 +1,5 @@
 //! A service and a client whose messages are read and built in place: the code of the guide.
-//! `cargo run -p tollfree-direct-stubs --example objects`.
+//! `cargo run --example objects`.
 
 use tollfree::{Channel, Server};
 use tollfree_direct_stubs::objects::greeter::greeter_client::GreeterClient;

@@ -1,4 +1,4 @@
-//! One channel to several servers: `cargo run -p tollfree --example balancing`.
+//! One channel to several servers: `cargo run --example balancing`.
 //!
 //! The servers may be of any kind: here one is reached through shared memory, the other over a Unix socket.
 

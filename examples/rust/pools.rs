@@ -1,4 +1,4 @@
-//! Large payloads by reference: `cargo run -p tollfree-direct-stubs --example pools`.
+//! Large payloads by reference: `cargo run --example pools`.
 //!
 //! Client and server are members of one pool. A field of 1 MiB is written once, into the pool, and read where it lies.
 //! Both members are in this process, so that the example runs by itself.

@@ -1,5 +1,5 @@
 //! tonic's interceptors at both ends, and the caller's process as the kernel knows it:
-//! `cargo run -p tollfree --example interceptor`.
+//! `cargo run --example interceptor`.
 
 use tollfree_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};

@@ -1,5 +1,5 @@
 //! A server of all four kinds of calls that takes prost's structs. `sensors_objects.rs` is the same with objects.
-//! `cargo run -p tollfree-direct-stubs --example sensors`.
+//! `cargo run --example sensors`.
 
 use std::pin::Pin;
 

@@ -1,5 +1,5 @@
 //! A server of all four kinds of calls whose messages are read and built in place. `sensors.rs` is the same with prost's structs.
-//! `cargo run -p tollfree-direct-stubs --example sensors_objects`.
+//! `cargo run --example sensors_objects`.
 
 use std::pin::Pin;
 
