@@ -130,6 +130,12 @@ mod tests {
     }
 
     #[test]
+    fn the_fingerprint_of_a_method_tells_its_request_from_its_reply() {
+        assert_eq!(method_fingerprint(1, 2), 1 << 32 | 2);
+        assert_eq!((method_fingerprint(3 << 32, 1), method_fingerprint(3 << 32, 3)), (2, 0));
+    }
+
+    #[test]
     fn the_second_table_may_be_the_first() {
         let places = |bytes: Vec<u8>| Description::read(&bytes).map(|read| (read.request, read.reply));
         assert_eq!(places(bytes(3, 1, 0, b"abcde")), Ok((16..19, 19..21)));
@@ -149,5 +155,8 @@ mod tests {
         assert_eq!(Description::read(&bytes(u32::MAX, 3, 0, b"abc")), Err(DescriptionError::Table(u32::MAX)));
         assert_eq!(Description::read(&bytes(3, 4, 0, b"abc")), Err(DescriptionError::Encodings));
         assert_eq!(Description::read(&bytes(3, 3, 1, b"abc")), Err(DescriptionError::Encodings));
+        let mut both = whole.clone();
+        both[12..14].fill(0x80);
+        assert_eq!(Description::read(&both), Err(DescriptionError::Encodings), "the same bit for both ways");
     }
 }

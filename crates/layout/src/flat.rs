@@ -227,6 +227,14 @@ mod tests {
     }
 
     #[test]
+    fn a_root_may_lie_right_behind_the_header() {
+        let h = Header { object_len: 64, root_off: HEADER_LEN, fingerprint: 1 << 63 | 1 };
+        let mut bytes = good();
+        bytes[..32].copy_from_slice(&h.to_bytes());
+        assert_eq!(Header::parse(&bytes), Ok(h));
+    }
+
+    #[test]
     fn each_bad_header_is_named() {
         let spoil = |at: usize, value: u8| {
             let mut bytes = good();

@@ -182,6 +182,8 @@ mod tests {
         let mut hello = Hello::new(kind::REFUSAL);
         hello.set_text(&"é".repeat(HELLO_TEXT_MAX));
         assert_eq!(hello.text().chars().count(), HELLO_TEXT_MAX / 2);
+        hello.set_text(&format!("a{}", "é".repeat(HELLO_TEXT_MAX)));
+        assert_eq!(hello.text().len(), HELLO_TEXT_MAX - 1, "in the middle of one it is cut before that");
         hello.set_text("a\x1b[31mb");
         assert_eq!(hello.text(), "a?[31mb");
         hello.text_len = u32::MAX.into();

@@ -230,6 +230,16 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_name_and_the_longest_value_fit() {
+        let (name, value) = ("n".repeat(NAME_LEN_MAX), vec![7; VALUE_LEN_MAX]);
+        let mut block = Vec::new();
+        pack(&mut block, &name, &value).unwrap();
+        let mut pairs = pairs(&block);
+        assert_eq!(pairs.next(), Some(Ok((Name::Literal(name.as_bytes()), &value[..]))));
+        assert_eq!(pairs.next(), None);
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_whole() {
         let mut block = Vec::new();
         assert_eq!(pack(&mut block, "", b""), Err(BlockError::NameLen(0)));

@@ -397,6 +397,8 @@ mod tests {
         assert!(largest.file_len().is_multiple_of(PAGE_LEN) && largest.row_len() == 2 << 20);
         let odd = ExtentShape::of_pages(5000).unwrap();
         assert_eq!((odd.data_len(), odd.file_len() % PAGE_LEN, odd.row_len()), (5000 * 4096, 0, 10 * 4096));
+        let data_off = |page_count| ExtentShape::of_pages(page_count).unwrap().data_off();
+        assert_eq!((data_off(256), data_off(257)), (8192, 12_288), "entries fill a page");
         for wrong in [0, 8, 15, EXTENT_PAGE_COUNT_MAX + 1] {
             assert_eq!(ExtentShape::of_pages(wrong), None);
         }
@@ -414,5 +416,79 @@ mod tests {
         }
         let hold = HoldWord { taken: u32::MAX, held: 7 };
         assert_eq!(HoldWord::from_word(hold.word()), hold);
+    }
+
+    #[test]
+    fn words_and_places_are_those_of_the_specification() {
+        let generation = Generation(5);
+        assert_eq!(block_word(3, generation), 3 << GENERATION_BITS | 5);
+        assert_eq!(block_word(0, Generation(GENERATION_MAX + 1)), 0, "what is above its bits is left out");
+        let head = RefHead { block: block_word(3, generation).into(), ..no_ref() };
+        assert_eq!(head.block(), (PageIdx(3), generation));
+        assert_eq!(BlockState { page_count: 3, generation }.word(), block_word(3, generation));
+        assert_eq!(HoldWord { taken: 1, held: 2 }.word(), 1 << 32 | 2);
+        assert_eq!(HoldWord::from_word(3 << 32 | 4), HoldWord { taken: 3, held: 4 });
+        let offs =
+            [0, 1, 3].map(|page| (state_off(PageIdx(page)), key_off(PageIdx(page)), hold_off(PageIdx(page))));
+        assert_eq!(offs, [(4096, 4104, 0), (4112, 4120, 8), (4144, 4152, 24)]);
+        let fds = [pool_kind::ROW, pool_kind::GIVE, pool_kind::ROW + 1000].map(pool_kind::fd_count);
+        assert_eq!(fds, [1, 1, 0]);
+    }
+
+    #[test]
+    fn a_block_lies_in_its_extent_or_is_none() {
+        let shape = ExtentShape::of_pages(64).unwrap();
+        assert_eq!((shape.page_count(), shape.data_len()), (64, 64 * 4096));
+        let len = |page, page_count| {
+            shape.block_len(PageIdx(page), BlockState { page_count, generation: Generation(0) })
+        };
+        assert_eq!((len(0, 64), len(63, 1), len(60, 3)), (Some(64 * 4096), Some(4096), Some(3 * 4096)));
+        for (page, page_count) in [(0, 0), (0, 65), (1, 64), (64, 1), (u32::MAX, u32::MAX), (63, 0)] {
+            assert_eq!(len(page, page_count), None, "{page_count} from {page} on");
+        }
+    }
+
+    const COUNTING: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    /// The vectors of SipHash's authors, of 15 and of 16 bytes.
+    #[test]
+    fn members_and_tags_are_siphash_of_what_the_specification_says() {
+        let (low, high) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+        assert_eq!(keyed_hash(low, high, &COUNTING[..15]), 0xa129_ca61_49be_45e5);
+        assert_eq!(member_of(&COUNTING, &COUNTING), MemberIdx(0x57c2_9bdb));
+        let head = RefHead { block: high.into(), offset: low.into(), len: high.into(), ..no_ref() };
+        assert_eq!(head.tag_by(low), 0x3f2a_cc7f_57c2_9bdb);
+    }
+
+    fn no_ref() -> RefHead {
+        RefHead {
+            pool: [0; POOL_ID_LEN],
+            member: 0.into(),
+            extent: 0.into(),
+            block: 0.into(),
+            tag: 0.into(),
+            offset: 0.into(),
+            len: 0.into(),
+        }
+    }
+
+    #[test]
+    fn a_range_lies_in_its_block_or_is_none() {
+        let range = |offset: u64, len: u64| {
+            RefHead { offset: offset.into(), len: len.into(), ..no_ref() }.range_in(4096)
+        };
+        assert_eq!(range(96, 4000), Some((96, 4000)));
+        assert_eq!((range(0, 4096), range(4096, 0)), (Some((0, 4096)), Some((4096, 0))));
+        for (offset, len) in
+            [(97, 4000), (4097, 0), (0, 4097), (u64::MAX, 1), (1, u64::MAX), (1 << 63, 1 << 63)]
+        {
+            assert_eq!(range(offset, len), None, "{len} from {offset} on");
+        }
+    }
+
+    #[test]
+    fn a_message_is_about_a_member_and_its_extent() {
+        let message = PoolMessage::new(pool_kind::ROW).about(MemberIdx(3), ExtentIdx(7));
+        assert_eq!((message.member(), message.extent()), (MemberIdx(3), ExtentIdx(7)));
     }
 }

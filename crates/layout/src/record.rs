@@ -58,6 +58,15 @@ mod tests {
     }
 
     #[test]
+    fn a_head_word_is_the_length_and_the_mark_over_the_place() {
+        assert_eq!(head_word(RingPos(5), 7), 7 << 32 | 0x8000_0005);
+        assert_eq!(head_word(RingPos(1 << 32 | 1 << 31 | 5), 7), 7 << 32 | 0x8000_0005);
+        assert_eq!(head_len(9 << 32 | 0x8000_0005, RingPos(5)), Some(9));
+        assert_eq!((line_count(56), line_count(57), line_count(120), line_count(121)), (1, 2, 2, 3));
+        assert_eq!((record_len_max(4096), record_len_max(8192)), (1976, 4024));
+    }
+
+    #[test]
     fn lines_count_the_head_word() {
         assert_eq!(line_count(0), 1);
         assert_eq!(line_count(LINE_LEN - HEAD_LEN), 1);

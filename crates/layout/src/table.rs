@@ -358,4 +358,6 @@ impl Table {
 }
 
 #[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod tests;

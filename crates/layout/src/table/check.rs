@@ -226,7 +226,7 @@ fn type_fields(row: &TypeRow, fields: &[FieldRow]) -> Rule {
     let numbers: &[u32] = match row.flags & (TypeRow::MAP_ENTRY | TypeRow::BOX) {
         TypeRow::MAP_ENTRY => &[1, 2],
         TypeRow::BOX => &[1],
-        _ => return slots_apart(row, fields),
+        _ => return slots_apart(fields),
     };
     if !fields.iter().map(|f| f.number).eq(numbers.iter().copied()) {
         return Err("a map entry has the fields 1 and 2, a box the field 1");
@@ -237,16 +237,14 @@ fn type_fields(row: &TypeRow, fields: &[FieldRow]) -> Rule {
     {
         return Err("the fields of a map entry or box have explicit presence");
     }
-    slots_apart(row, fields)
+    slots_apart(fields)
 }
 
-fn slots_apart(row: &TypeRow, fields: &[FieldRow]) -> Rule {
+/// All lie behind the record's head, which each field's own rules say.
+fn slots_apart(fields: &[FieldRow]) -> Rule {
     steps::take(fields.len());
-    let head_len = PRESENCE_OFF + 4 * presence_words(row.field_count);
-    let mut taken: Vec<(u32, u32, u32)> = vec![(0, head_len, 0)];
-    for f in fields {
-        taken.push((f.slot_off, f.slot_off + slot_len(f.kind, f.label.is_list()), f.oneof_off));
-    }
+    let slot = |f: &FieldRow| (f.slot_off, f.slot_off + slot_len(f.kind, f.label.is_list()), f.oneof_off);
+    let mut taken: Vec<(u32, u32, u32)> = fields.iter().map(slot).collect();
     let mut tags: Vec<u32> = fields.iter().map(|f| f.oneof_off).filter(|off| *off != 0).collect();
     tags.sort_unstable();
     tags.dedup();

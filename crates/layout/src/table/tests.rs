@@ -44,7 +44,7 @@ pub(crate) fn sample() -> Parts {
     (header, types, fields, enums, values, text)
 }
 
-type Parts = (TableHeader, Vec<TypeRow>, Vec<FieldRow>, Vec<EnumRow>, Vec<ValueRow>, Vec<u8>);
+pub(crate) type Parts = (TableHeader, Vec<TypeRow>, Vec<FieldRow>, Vec<EnumRow>, Vec<ValueRow>, Vec<u8>);
 
 pub(crate) fn blob((header, types, fields, enums, values, text): &Parts) -> Vec<u8> {
     let mut out = header.to_bytes().to_vec();
@@ -57,7 +57,7 @@ pub(crate) fn blob((header, types, fields, enums, values, text): &Parts) -> Vec<
     out
 }
 
-fn seal(blob: &mut [u8]) {
+pub(crate) fn seal(blob: &mut [u8]) {
     let fingerprint = Fingerprint::of_blob(blob);
     blob[56..64].copy_from_slice(&fingerprint.to_le_bytes());
 }
