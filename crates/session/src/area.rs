@@ -55,11 +55,6 @@ impl AreaOffers {
     fn has_come(&self, area: AreaIdx) -> bool {
         area.0 < self.next
     }
-
-    /// The session is over: nothing is answered any more.
-    pub(crate) fn clear(&mut self) {
-        self.unanswered = Vec::new();
-    }
 }
 
 impl<T: Watched> Session<T> {
@@ -99,12 +94,8 @@ impl<T: Watched> Session<T> {
     ) -> Result<Received, Violation> {
         let misplaced = Violation::Control { code: frame.code };
         match frame.code {
-            control::SEGMENTED_TAKEN | control::SEGMENTED_WANTED | control::SEGMENTED_BYTES
-                if !self.segmented_messages.agreed =>
-            {
-                return Err(misplaced);
-            }
             control::OBJECTS => return self.receive_objects(frame).map(|()| Received::Frame),
+            // Without a pool none was sent, and none asked for: these are about none then.
             control::SEGMENTED_TAKEN => return self.receive_taken(frame).map(|()| Received::Frame),
             control::SEGMENTED_WANTED => return self.receive_wanted(frame).map(|()| Received::Frame),
             control::SEGMENTED_BYTES => return self.receive_bytes(frame, record).map(|()| Received::Frame),

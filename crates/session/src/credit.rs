@@ -80,10 +80,10 @@ impl<T: Watched> Session<T> {
         self.grant_session();
     }
 
-    /// Grants what is owed to the session once it is much, or is more than the peer has left: were it kept back while
-    /// streams that nobody reads hold the rest, they would block the others.
+    /// Grants what is owed to the session once it is as much as the peer has left, which is half of the window or less: were it kept
+    /// back while streams that nobody reads hold the rest, they would block the others.
     pub(crate) fn grant_session(&mut self) {
-        if self.owed == 0 || (self.owed < self.local.session_window / 2 && self.owed < self.recv_credit) {
+        if self.owed == 0 || self.owed < self.recv_credit {
             return;
         }
         let owed = std::mem::take(&mut self.owed);
@@ -111,8 +111,8 @@ impl<T: Watched> Session<T> {
             return;
         }
         let mut grant = std::mem::take(&mut stream.owed);
-        if stream.inbox.is_empty() && stream.window < STREAM_WINDOW_MAX && self.short.is_empty() {
-            let raise = stream.window.min(STREAM_WINDOW_MAX - stream.window).min(self.reserve);
+        if stream.inbox.is_empty() && self.short.is_empty() {
+            let raise = stream.window.min(STREAM_WINDOW_MAX.saturating_sub(stream.window)).min(self.reserve);
             self.reserve -= raise;
             stream.window += raise;
             grant += raise;

@@ -209,7 +209,6 @@ impl<T: Watched> Session<T> {
         }
         self.pending = Pending::default();
         self.segmented_messages.end();
-        self.area_offers.clear();
     }
 
     #[inline]

@@ -111,7 +111,7 @@ impl Frame {
         };
         // An object is not compressed.
         let first_flags = flags::COMPRESSED | flags::SEGMENTED | flags::OBJECT;
-        let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA | first_flags;
+        let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
         self.events & foreign == 0

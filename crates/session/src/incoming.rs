@@ -217,3 +217,141 @@ impl<R> Part<R> {
         self.end.take().map(IncomingPiece::End)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A whole message of one byte behind gRPC's prefix, whose first byte is this.
+    fn chunk(flag: u8) -> Chunk {
+        Chunk::whole(Bytes::copy_from_slice(&[flag, 0, 0, 0, 1, b'm']))
+    }
+
+    /// Chunks that are no message by themselves.
+    fn parts() -> [Chunk; 4] {
+        [
+            Chunk { last: false, ..chunk(0) },
+            Chunk { first: false, ..chunk(0) },
+            Chunk { batch_count: 1, ..chunk(0) },
+            Chunk { segmented: Some(SegmentedIdx(0)), ..chunk(0) },
+        ]
+    }
+
+    fn single(flag: u8) -> SingleFrame {
+        SingleFrame::request(b"headers", chunk(flag).bytes.freeze()).unwrap()
+    }
+
+    fn part(chunk: Option<Chunk>, end: Option<End>) -> Incoming {
+        Incoming::Part(Box::new(Part { chunk, end, ..Part::default() }))
+    }
+
+    fn ok() -> End {
+        End::Trailers { code: 0, block: Bytes::from_static(b"trailers") }
+    }
+
+    #[test]
+    fn a_chunk_is_a_message_by_itself_or_part_of_something() {
+        for flag in [0, 1, OBJECT_PREFIX] {
+            assert!(chunk(flag).is_whole());
+            assert_eq!(chunk(flag).is_plain(), flag == 0);
+        }
+        assert!(parts().iter().all(|part| !part.is_whole() && !part.is_plain()));
+        assert!(!Chunk::<SegmentedIdx>::whole(Bytes::new()).is_plain());
+    }
+
+    #[test]
+    fn what_has_come_is_a_request_only_if_all_of_it_has() {
+        let message = || chunk(0).bytes.freeze();
+        assert_eq!(Incoming::<()>::Request(single(0)).into_request().unwrap(), message());
+        assert_eq!(part(Some(chunk(0)), Some(End::HalfClosed)).into_request().unwrap(), message());
+        let others = parts().map(|chunk| part(Some(chunk), Some(End::HalfClosed)));
+        let others = others.into_iter().chain([
+            Incoming::Answer(single(0)),
+            part(Some(chunk(0)), None),
+            part(Some(chunk(0)), Some(ok())),
+            part(None, Some(End::HalfClosed)),
+        ]);
+        for other in others {
+            let before = format!("{other:?}");
+            let kept = other.into_request().map(drop).unwrap_err();
+            assert_eq!(format!("{kept:?}"), before, "nothing was taken");
+        }
+    }
+
+    #[test]
+    fn objects_are_known_wherever_they_begin() {
+        for (flag, has_object) in [(0, false), (1, false), (OBJECT_PREFIX, true)] {
+            let begun = Chunk { last: false, ..chunk(flag) };
+            for incoming in [
+                Incoming::Request(single(flag)),
+                Incoming::Answer(single(flag)),
+                part(Some(chunk(flag)), None),
+                part(Some(begun), None),
+            ] {
+                assert_eq!(incoming.has_object(), has_object, "{incoming:?}");
+            }
+        }
+        let goes_on = Chunk { first: false, ..chunk(OBJECT_PREFIX) };
+        assert!(!part(Some(goes_on), None).has_object() && !part(None, Some(ok())).has_object());
+    }
+
+    #[test]
+    fn the_last_of_a_call_is_an_answer_or_what_says_so() {
+        assert!(Incoming::<()>::Answer(single(0)).is_last() && !Incoming::<()>::Request(single(0)).is_last());
+        for forgotten in [false, true] {
+            let part = Part { forgotten, ..Part::<()>::default() };
+            assert_eq!(Incoming::Part(Box::new(part)).is_last(), forgotten);
+        }
+    }
+
+    #[test]
+    fn a_request_and_an_answer_in_one_frame_are_parts_too() {
+        let request = Incoming::<SegmentedIdx>::Request(single(0)).into_part();
+        let (headers, end) = (None, Some(End::HalfClosed));
+        assert_eq!(request, Part { headers, chunk: Some(chunk(0)), end, forgotten: false });
+        let answer = Incoming::<SegmentedIdx>::Answer(single(0)).into_part();
+        let (headers, end) =
+            (Some(Bytes::from_static(b"headers")), Some(End::Trailers { code: 0, block: Bytes::new() }));
+        assert_eq!(answer, Part { headers, chunk: Some(chunk(0)), end, forgotten: true });
+    }
+
+    #[test]
+    fn a_part_gives_an_answer_whole_and_anything_piece_by_piece() {
+        let headers = Bytes::from_static(b"headers");
+        let answer = || Part {
+            headers: Some(headers.clone()),
+            chunk: Some(chunk(0)),
+            end: Some(ok()),
+            forgotten: true,
+        };
+        let mut taken = answer();
+        let trailers = Bytes::from_static(b"trailers");
+        assert_eq!(taken.take_answer(), Some((headers.clone(), chunk(0), trailers)));
+        assert!(taken.is_empty() && taken.take_answer().is_none() && taken.take_next().is_none());
+        let [begun, ends, batch, segmented] = parts();
+        let segmented = Part { chunk: Some(segmented), ..answer() };
+        assert!(segmented.clone().take_answer().is_some(), "a segmented message is one too");
+        let failed = End::Trailers { code: 13, block: Bytes::new() };
+        for mut other in [
+            Part { headers: None, ..answer() },
+            Part { chunk: None, ..answer() },
+            Part { end: None, ..answer() },
+            Part { end: Some(failed), ..answer() },
+            Part { chunk: Some(begun), ..answer() },
+            Part { chunk: Some(ends), ..answer() },
+            Part { chunk: Some(batch), ..answer() },
+        ] {
+            let before = other.clone();
+            assert_eq!((other.take_answer(), &other), (None, &before));
+            assert!(!other.is_empty());
+        }
+        let mut pieces = answer();
+        let mut left = Vec::new();
+        while let Some(piece) = pieces.take_next() {
+            left.push((piece, pieces.is_empty()));
+        }
+        let [headers, chunk, end] =
+            [IncomingPiece::Headers(headers), IncomingPiece::Chunk(chunk(0)), IncomingPiece::End(ok())];
+        assert_eq!(left, [(headers, false), (chunk, false), (end, true)]);
+    }
+}

@@ -267,7 +267,8 @@ impl<T: Watched> Session<T> {
         }
         let stream = self.streams.get_mut(id).expect("it was there");
         let mut bytes = match stream.room.take() {
-            Some(room) if !first && room.capacity() >= len => *room,
+            // Room is kept only within a message.
+            Some(room) if room.capacity() >= len => *room,
             // No more than the peer may send before anybody has read this, whatever it says that it will.
             _ => {
                 let rest = u64::from(after).min(stream.recv_credit) as usize;

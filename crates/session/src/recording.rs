@@ -200,6 +200,23 @@ mod tests {
     use crate::tests::script::Kept;
 
     #[test]
+    fn a_message_is_where_its_flags_say_and_a_cancellation_is_in_the_ring() {
+        use tollfree_layout::frame::{events, flags};
+        let whole = flags::FIRST | flags::LAST;
+        for (events, flags, at) in [
+            (events::MESSAGE, whole, Place::Ring),
+            (events::MESSAGE, whole | flags::IN_AREA, Place::Area),
+            (events::HEADERS | events::MESSAGE, whole | flags::IN_AREA | flags::SEGMENTED, Place::Area),
+            (events::MESSAGE, whole | flags::SEGMENTED, Place::Pool),
+            (events::CANCEL, flags::IN_AREA | flags::SEGMENTED, Place::Ring),
+        ] {
+            assert_eq!(place(events, flags), at, "{events} {flags}");
+        }
+        assert!(Kept::default().recording().log().is_on());
+        assert!(!Log::none().is_on() && !Recording::off().log().is_on());
+    }
+
+    #[test]
     fn waiting_is_reported_once_until_something_else_happens() {
         let kept = Kept::default();
         let recording = kept.recording();

@@ -112,3 +112,40 @@ impl SingleFrame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message with gRPC's prefix before it.
+    fn prefixed(flag: u8, message: &[u8]) -> Bytes {
+        [&[flag], &(message.len() as u32).to_be_bytes()[..], message].concat().into()
+    }
+
+    #[test]
+    fn a_request_gives_back_what_it_was_put_together_of() {
+        // Short ones lie in buffers that are used again, long ones in memory that others may share.
+        for (headers, message) in [
+            (&b""[..], &b"hello"[..]),
+            (b"block", b"hello"),
+            (b"block", b""),
+            (b"block", &[7; 5000]),
+            (&[1; 5000], b"hello"),
+            (&[1; 0xffff], b""),
+        ] {
+            for (flag, is_object) in [(0, false), (OBJECT_PREFIX, true)] {
+                let message_of = prefixed(flag, message);
+                let request = SingleFrame::request(headers, message_of.clone()).unwrap();
+                assert_eq!((request.headers(), request.trailers()), (headers, &b""[..]));
+                assert_eq!((request.message(), request.is_object()), (message, is_object));
+                let is_shared = headers.is_empty() || headers.len() + message_of.len() > 1024;
+                assert_eq!(request.shared_message().as_deref(), is_shared.then_some(message));
+                assert_eq!(request.into_prefixed(), message_of);
+            }
+        }
+        let alone = prefixed(0, b"hello");
+        let shared = SingleFrame::request(&[], alone.clone()).unwrap().into_prefixed();
+        assert_eq!(shared.as_ptr(), alone.as_ptr(), "without headers nothing is copied");
+        assert!(SingleFrame::request(&[1; 0x1_0000], alone).is_none(), "a block longer than blocks are");
+    }
+}

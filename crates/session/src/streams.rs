@@ -181,6 +181,7 @@ impl<T> Streams<T> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::hash::BuildHasher as _;
 
     use proptest::prelude::*;
 
@@ -199,6 +200,27 @@ mod tests {
             assert!(streams.remove(StreamId(id)));
             assert_eq!(streams.capacity(), 1);
         }
+    }
+
+    #[test]
+    fn calls_under_way_have_places_of_their_own_as_long_as_there_are_places() {
+        let mut streams = Streams::default();
+        for id in 1..=PLACE_COUNT_MAX as u64 / 2 {
+            streams.insert_with(StreamId(id), || stream(id));
+            assert!(streams.others.is_empty(), "{id}");
+            assert!(streams.places.len() <= 4 * id as usize);
+        }
+        for id in streams.len() as u64 + 1..=1000 {
+            streams.insert_with(StreamId(id), || stream(id));
+        }
+        assert_eq!((streams.places.len(), streams.len()), (PLACE_COUNT_MAX, 1000));
+    }
+
+    #[test]
+    fn ids_that_follow_each_other_are_spread_over_a_map() {
+        let hash = |id| BuildHasherDefault::<IdHasher>::default().hash_one(StreamId(id));
+        let tops: BTreeSet<u64> = (1..=128).map(|id| hash(id) >> 57).collect();
+        assert!(tops.len() > 100, "{}", tops.len());
     }
 
     proptest! {

@@ -2,13 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 use tollfree_layout::StreamId;
-use tollfree_layout::frame::{control, events, flags};
-use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
+use tollfree_layout::frame::{FRAME_HEAD_LEN, control, events, flags};
+use tollfree_layout::limits::{
+    CHUNK_CHARGE, HELLO_TEXT_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX,
+};
 
 use crate::pending::Pending;
-use crate::tests::script::{LIMITS, Script, Sink, read, say, session};
+use crate::tests::script::{Kept, LIMITS, Record, Script, Sink, read, say, session};
 use crate::{
-    Closed, End, Ending, Limits, Opening, Outgoing, OutgoingMessage, Progress, Role, SendError, Session,
+    Closed, End, Ending, Limits, Opening, Outgoing, OutgoingMessage, Progress, Ready, Received, Role,
+    SendError, Session, Violation,
 };
 
 const ONE: StreamId = StreamId(1);
@@ -206,16 +209,17 @@ fn a_client_never_stops_reading_for_its_own_cancellations() {
 
 #[test]
 fn calls_opened_and_cancelled_in_a_hurry_do_not_pile_up() {
-    let mut server = session(Role::Server);
+    let limits = Limits { stream_count: 3, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
     let mut out = Sink::new();
     for id in 1..=100 {
         Script::opening(id).send(&mut server).unwrap();
         Script::new(events::CANCEL, id).send(&mut server).unwrap();
-        assert!(server.stream_count() <= 2 * LIMITS.stream_count as usize);
+        assert_eq!(server.stream_count(), id.min(6) as usize, "twice the calls at once");
     }
     server.stage_pending(&mut out).unwrap();
     let sent = out.take();
-    assert_eq!(sent.len(), 100 - 4);
+    assert_eq!(sent.len(), 100 - 6);
     assert!(sent.iter().all(|head| head.events == events::CANCEL && head.flags == flags::REFUSED));
     assert!(server.accept().is_none(), "calls that ended before they were seen are not shown");
     assert_eq!(server.stream_count(), 0);
@@ -245,6 +249,97 @@ fn draining_keeps_calls_that_wait_to_be_accepted() {
     assert_eq!(client.open(&mut out, OPENING, &mut Outgoing::default()), Err(SendError::Draining));
     client.forget(late, 1);
     assert!(!client.has_pending(), "a refused call needs no cancellation");
+}
+
+#[test]
+fn a_server_that_drains_again_takes_no_call_back() {
+    let opened = || {
+        let (mut client, mut out) = (session(Role::Client), Sink::new());
+        (1..=2).for_each(|_| _ = open(&mut client, &mut out, &mut Outgoing::default()));
+        client
+    };
+    let drain = |client: &mut Session<()>, last| Script::new(events::DRAIN, last).send(client);
+    let backwards = |stream| Err(Violation::StreamId { stream, expected: 3 });
+    assert_eq!(drain(&mut opened(), 3), backwards(3), "a call that was not opened");
+    let mut client = opened();
+    for last in [2, 1, 1] {
+        assert_eq!(drain(&mut client, last), Ok(Received::Frame), "{last}");
+        assert_eq!(client.live_count(), last as u32);
+    }
+    assert_eq!(drain(&mut client, 2), backwards(2), "a call that it has refused");
+}
+
+#[test]
+fn a_driver_sees_where_a_call_stands() {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    let mut server = session(Role::Server);
+    assert_eq!([client.role(), server.role()], [Role::Client, Role::Server]);
+    let states = |session: &Session<()>| {
+        let one =
+            [session.is_live(ONE), session.has_end(ONE), session.has_incoming(ONE), session.is_settled(ONE)];
+        (one, session.live_count(), session.stream_count(), session.has_ready())
+    };
+    const NOWHERE: ([bool; 4], u32, usize, bool) = ([false, false, true, true], 0, 0, false);
+    assert_eq!(
+        (states(&client), states(&server)),
+        (NOWHERE, NOWHERE),
+        "a call that nobody knows reads as ended"
+    );
+    assert_eq!((client.may_open_count(), client.stream_count_max(), client.is_draining()), (2, 2, false));
+    assert!(!client.has_whole(ONE) && client.user_mut(ONE).is_none());
+
+    let mut asks = Outgoing { message: message(3), ending: Some(Ending::HalfClose), ..Outgoing::default() };
+    assert_eq!(open(&mut client, &mut out, &mut asks), ONE);
+    assert_eq!(states(&client), ([true, false, false, false], 1, 1, false));
+    assert_eq!(client.may_open_count(), 1);
+    assert!(client.user_mut(ONE).is_some());
+    assert!(!server.has_accepted());
+    server.receive(&Record(out.records.pop().unwrap())).unwrap();
+    assert!(server.has_accepted());
+    assert_eq!(states(&server), ([true, true, true, false], 1, 1, true));
+    assert_eq!(server.next_ready(), Some(Ready { id: ONE, read: true, write: false }));
+    assert_eq!((server.next_ready(), server.has_ready()), (None, false));
+    let accepted = server.accept().unwrap();
+    assert_eq!((server.path_of(&accepted), server.has_accepted()), (Bytes::from_static(b"/a"), false));
+
+    assert!(read(&mut server, ONE).unwrap().chunk.is_some());
+    let headers = Some(Bytes::new());
+    let mut answer = Outgoing { headers, message: message(3), ending: trailers(0) };
+    say(&mut server, &mut out, ONE, &mut answer).unwrap();
+    assert!(!server.is_live(ONE));
+    client.receive(&Record(out.records.pop().unwrap())).unwrap();
+    assert!(client.has_whole(ONE) && client.has_end(ONE));
+    assert_eq!(states(&client), ([false, true, true, false], 0, 1, true));
+    assert!(client.take_answer(ONE).is_some() && client.take_answer(ONE).is_none());
+    assert_eq!((states(&client).0, client.stream_count()), (NOWHERE.0, 0));
+    let unknown = read(&mut client, ONE).unwrap();
+    let cancelled = Some(End::Cancelled { code: 1, refused: false });
+    assert_eq!((unknown.end, unknown.forgotten), (cancelled, true));
+
+    let (mut server, _) = answering();
+    assert!(!server.has_incoming(ONE));
+    Script::new(0, 1).message().send(&mut server).unwrap();
+    assert!(server.has_incoming(ONE) && !server.has_end(ONE), "a message that has no end behind it");
+    assert!(!server.recording().is_on());
+    let server = server.recorded(Kept::default().recording());
+    assert!(server.recording().is_on());
+
+    Script::new(events::DRAIN, 1).send(&mut client).unwrap();
+    assert_eq!((client.is_draining(), client.may_open_count()), (true, usize::MAX), "an answer is at hand");
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_listened_to_no_longer() {
+    let limits = Limits { stream_count: 3, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+    // Each is answered.
+    for idx in 0..2 * limits.stream_count + 64 {
+        assert!(!server.is_congested(), "{idx}");
+        server.answer_area(tollfree_layout::AreaIdx(idx), false);
+    }
+    assert!(server.is_congested());
+    server.stage_pending(&mut Sink::new()).unwrap();
+    assert!(!server.is_congested());
 }
 
 #[test]
@@ -283,6 +378,54 @@ fn a_hundred_thousand_calls_leave_no_trace() {
         assert_eq!(session.stream_count(), 0);
         assert!(session.streams.capacity() <= 16 && session.ready.len() <= 65);
         assert!(session.ready.capacity() <= 256 && session.unseen.capacity() <= 16);
+    }
+}
+
+/// The text of the only frame that was staged, which says that the session ends.
+fn last_words(out: &mut Sink) -> String {
+    let record = out.records.pop().unwrap();
+    assert!(out.records.is_empty());
+    String::from_utf8(record[FRAME_HEAD_LEN..].to_vec()).unwrap()
+}
+
+#[test]
+fn a_peer_is_told_why_a_session_ends_in_whole_characters() {
+    for shift in ["", "a"] {
+        let text = format!("{shift}{}", "é".repeat(HELLO_TEXT_MAX));
+        let mut out = Sink::new();
+        session(Role::Server).close(&mut out, Closed::Here(text.leak()));
+        let words = last_words(&mut out);
+        assert!(
+            (HELLO_TEXT_MAX - 1..=HELLO_TEXT_MAX).contains(&words.len()) && words.ends_with('é'),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_told_and_one_that_has_gone_is_not() {
+    let mut out = Sink::new();
+    let mut server = session(Role::Server);
+    let violation = Script::new(0, 1).send(&mut server).unwrap_err();
+    server.close(&mut out, Closed::Violation(violation));
+    assert_eq!(last_words(&mut out), Closed::Violation(violation).to_string());
+    for gone in [Closed::HungUp, Closed::ByPeer("bye".to_owned()), Closed::Here("done")] {
+        let mut server = session(Role::Server);
+        server.end_session(gone.clone());
+        server.close(&mut out, Closed::Here("again"));
+        assert_eq!((out.records.len(), server.closed()), (0, Some(&gone)));
+    }
+}
+
+#[test]
+fn calls_beside_one_that_stays_leave_few_places_in_the_queues() {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    open(&mut client, &mut out, &mut Outgoing::default());
+    for _ in 0..200 {
+        let id = open(&mut client, &mut out, &mut Outgoing::default());
+        Script::new(events::TRAILERS, id.0).send(&mut client).unwrap();
+        client.forget(id, 1);
+        assert!(client.ready.len() <= 2 + 64, "{}", client.ready.len());
     }
 }
 
@@ -333,7 +476,7 @@ fn paths_are_kept_up_to_a_bound_in_bytes_and_further_ones_still_take_calls() {
         let path = format!("/m/{call:0len$}", len = METHOD_PATH_LEN_MAX - 3);
         let opening = Opening { path: &path, deadline_ns: 0 };
         let id = client.open(&mut out, opening, &mut Outgoing::default()).unwrap().unwrap();
-        let record = crate::tests::script::Record(out.records.pop().unwrap());
+        let record = Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
         assert_eq!(server.path_of(&accepted), path);
@@ -357,7 +500,7 @@ fn a_full_table_of_methods_still_takes_calls() {
         let path = format!("/m/{call}");
         let opening = Opening { path: &path, deadline_ns: 0 };
         let id = client.open(&mut out, opening, &mut Outgoing::default()).unwrap().unwrap();
-        let record = crate::tests::script::Record(out.records.pop().unwrap());
+        let record = Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
         assert_eq!(server.path_of(&accepted), path);
@@ -392,7 +535,7 @@ fn windows_down_to_the_smallest_carry_any_message() {
             assert!(turns < 1000, "window {window} carries no more after {got} bytes");
             say(&mut client, &mut up, id, &mut outgoing).unwrap();
             for record in up.records.drain(..) {
-                server.receive(&crate::tests::script::Record(record)).unwrap();
+                server.receive(&Record(record)).unwrap();
             }
             while !ended && let Some(incoming) = read(&mut server, id) {
                 got += incoming.chunk.map_or(0, |chunk| chunk.bytes.len());
@@ -400,7 +543,7 @@ fn windows_down_to_the_smallest_carry_any_message() {
             }
             server.stage_pending(&mut down).unwrap();
             for record in down.records.drain(..) {
-                client.receive(&crate::tests::script::Record(record)).unwrap();
+                client.receive(&Record(record)).unwrap();
             }
         }
         assert_eq!(got, 20_005);
@@ -467,6 +610,21 @@ fn what_a_peer_says_of_a_messages_length_reserves_no_more_than_it_may_send() {
     let stream = server.streams.get(ONE).unwrap();
     let room = stream.room.as_ref().unwrap().capacity() as u64;
     assert!((stream.recv_credit..stream.recv_credit + 300).contains(&room), "{room}");
+}
+
+/// Else it would keep the chunk's memory for as long as the peer likes.
+#[test]
+fn where_nothing_may_follow_yet_no_room_is_kept() {
+    // Nothing to borrow either.
+    let limits = Limits { session_window: LIMITS.stream_window, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, LIMITS);
+    Script::opening(1).send(&mut server).unwrap();
+    let len = LIMITS.stream_window - CHUNK_CHARGE;
+    Script::new(0, 1).chunk(len as usize, 9000, flags::FIRST).send(&mut server).unwrap();
+    assert_eq!(server.credit(ONE).unwrap().recv, 0);
+    let chunk = read(&mut server, ONE).unwrap().chunk.unwrap();
+    assert_eq!(chunk.bytes.len() as u64, len + 5);
+    assert!(server.streams.get(ONE).unwrap().room.is_none());
 }
 
 #[test]

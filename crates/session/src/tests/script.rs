@@ -101,6 +101,11 @@ impl Script {
         self
     }
 
+    pub(crate) fn trailers(mut self, block: &[u8]) -> Script {
+        self.head.trailers_len = (block.len() as u16).into();
+        self.raw(block)
+    }
+
     /// A chunk of zeros, of a message of `message_len` where it is the first.
     pub(crate) fn chunk(mut self, len: usize, message_len: u32, flags: u8) -> Script {
         self.head.events |= events::MESSAGE;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
-use tollfree_layout::{SegmentedIdx, StreamId};
+use tollfree_layout::{MethodIdx, SegmentedIdx, StreamId};
 
 use crate::tests::script::{LIMITS, Record, Script, Sink, read, say, session};
 use crate::{
@@ -48,6 +48,11 @@ fn on(stream: u64) -> Script {
 
 fn named(block: &[u8]) -> Script {
     Script::new(events::HEADERS, 1).flags(flags::NAMES_METHOD).headers(block)
+}
+
+/// A request to the method with index 0, in one frame.
+fn whole_request(stream: u64, headers: &[u8]) -> Script {
+    Script::new(events::HEADERS | events::HALF_CLOSE, stream).headers(headers).message()
 }
 
 fn in_area(area: u32, reserved: u32, offset: u64) -> Script {
@@ -111,6 +116,16 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
             vec![Script::new(events::HEADERS, 1).code(3)],
             Violation::MethodIdx { idx: 3, known: 0 },
         ),
+        (
+            "the first method before it is named",
+            vec![Script::new(events::HEADERS, 1)],
+            Violation::MethodIdx { idx: 0, known: 0 },
+        ),
+        (
+            "the next method before it is named",
+            vec![opening(1), opening(2).code(1)],
+            Violation::MethodIdx { idx: 1, known: 1 },
+        ),
         ("a method named out of turn", vec![opening(1).code(1)], Violation::MethodIdx { idx: 1, known: 0 }),
         (
             "a method not interned though there is room",
@@ -118,6 +133,7 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
             Violation::MethodIdx { idx: u16::MAX, known: 0 },
         ),
         ("a path without a length", vec![named(&[1])], Violation::MethodPath { len: 0 }),
+        ("a path of a length alone", vec![named(&[1, 0])], Violation::MethodPath { len: 1 }),
         ("an empty path", vec![named(&[0, 0])], Violation::MethodPath { len: 0 }),
         ("a path beyond its block", vec![named(&[3, 0, 1])], Violation::MethodPath { len: 3 }),
         (
@@ -151,6 +167,16 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
             Violation::MetadataLen { len: 101, max: 100 }
         }),
         ("metadata cut off", vec![named(&[1, 0, b'/', 1, 9])], BlockError::Truncated.into()),
+        (
+            "metadata too long in a request of one frame",
+            vec![opening(1), whole_request(2, &[0; 101])],
+            Violation::MetadataLen { len: 101, max: 100 },
+        ),
+        (
+            "metadata cut off in a request of one frame",
+            vec![opening(1), whole_request(2, &[1, 9])],
+            BlockError::Truncated.into(),
+        ),
         ("an area nobody offered", vec![opening(1), in_area(1, 0, 0)], Violation::AreaRange { stream: 1 }),
         ("reserved bits in a range", vec![opening(1), in_area(0, 1, 0)], Violation::AreaRange { stream: 1 }),
         ("beyond the area's end", vec![opening(1), in_area(0, 0, 401)], Violation::AreaRange { stream: 1 }),
@@ -215,6 +241,42 @@ fn a_record_shorter_than_a_head_is_no_frame() {
 }
 
 #[test]
+fn the_metadata_of_an_answer_are_checked_in_one_frame_and_in_several() {
+    let (cut, long): (&[u8], &[u8]) = (&[1, 9], &[0; 101]);
+    let answer = |headers: &[u8], trailers: &[u8], code| {
+        let mut client = session(Role::Client);
+        let opening = Opening { path: "/a", deadline_ns: 0 };
+        client.open(&mut Sink::new(), opening, &mut Outgoing::default()).unwrap().unwrap();
+        let frame = Script::new(events::HEADERS | events::TRAILERS, 1).code(code);
+        frame.headers(headers).trailers(trailers).message().send(&mut client)
+    };
+    // An answer with a status other than OK is not read in one piece.
+    for code in [0, 13] {
+        assert_eq!(answer(&[], &[], code), Ok(Received::Frame));
+        assert_eq!(answer(&[1, 0, 0], &[2, 0, 0], code), Ok(Received::Frame));
+        for (block, violation) in
+            [(cut, BlockError::Truncated.into()), (long, Violation::MetadataLen { len: 101, max: 100 })]
+        {
+            assert_eq!(answer(block, &[], code), Err(violation), "headers, {code}");
+            assert_eq!(answer(&[1, 0, 0], block, code), Err(violation), "trailers, {code}");
+        }
+    }
+}
+
+#[test]
+fn headers_come_once_also_with_all_that_a_server_says() {
+    for code in [0, 13] {
+        let mut client = session(Role::Client);
+        let opening = Opening { path: "/a", deadline_ns: 0 };
+        client.open(&mut Sink::new(), opening, &mut Outgoing::default()).unwrap().unwrap();
+        Script::new(events::HEADERS, 1).send(&mut client).unwrap();
+        let answer = Script::new(events::HEADERS | events::TRAILERS, 1).code(code).message();
+        let order = Violation::Order { event: "HEADERS", stream: 1 };
+        assert_eq!(answer.send(&mut client), Err(order), "{code}");
+    }
+}
+
+#[test]
 fn credit_beyond_any_number_is_a_violation() {
     let rich = Limits { stream_window: u64::MAX - 1, session_window: u64::MAX - 1, ..LIMITS };
     for (stream, frames) in [(0, 1), (1, 2)] {
@@ -253,6 +315,25 @@ fn a_server_says_once_of_methods_that_were_named_which_objects_it_takes() {
     assert_eq!(client.takes_objects("/a", 8), Some(false));
     assert_eq!(client.differing().collect::<Vec<_>>(), ["/a"]);
     assert_eq!(objects(0, 7).send(&mut client), misplaced, "twice");
+}
+
+#[test]
+fn a_server_says_which_objects_it_takes_and_a_client_does_not() {
+    let method = MethodIdx(0);
+    let mut server = session(Role::Server);
+    let mut out = Sink::new();
+    server.take_objects(method, 7);
+    server.stage_pending(&mut out).unwrap();
+    let mut client = session(Role::Client);
+    let opening = Opening { path: "/a", deadline_ns: 0 };
+    client.open(&mut Sink::new(), opening, &mut Outgoing::default()).unwrap().unwrap();
+    assert_eq!(client.object_types("/a"), None);
+    client.receive(&Record(out.records.pop().unwrap())).unwrap();
+    assert_eq!((client.object_types("/a"), client.object_types("/b")), (Some(7), None));
+    client.take_objects(method, 7);
+    server.end_session(Closed::HungUp);
+    server.take_objects(method, 7);
+    assert!(!client.has_pending() && !server.has_pending());
 }
 
 /// A server that has a pool in common with its client.
