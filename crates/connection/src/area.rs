@@ -294,17 +294,27 @@ mod tests {
         let mut queue: VecDeque<(Vec<u8>, AreaIdx, ByteOff, u64)> = VecDeque::new();
         let (mut pos, mut consumed, mut placed_count) = (0u64, 0u64, 0);
         let mut state = 7u64;
+        let read = |queue: &mut VecDeque<(Vec<u8>, AreaIdx, ByteOff, u64)>, consumed: &mut u64| {
+            let (chunk, idx, at, until) = queue.pop_front().expect("a full area holds chunks");
+            let mut got = BytesMut::new();
+            peer.append(idx, at, chunk.len(), &mut got).unwrap();
+            assert_eq!(got, chunk);
+            *consumed = until;
+        };
         for step in 0..5000u64 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let wanted = (state >> 33) as usize % (len / AREA_CHUNK_SHARE) + 1;
             let max = sender.chunk_len_max(RingPos(consumed));
-            if wanted <= max {
+            // For a while it is nearly empty, then nearly full.
+            let waits = step / 500 % 2 == 0 && queue.len() > 2;
+            if wanted <= max && !waits {
                 let chunk = vec![step as u8; wanted];
                 let (idx, at) = sender
                     .place(wanted, |region, at| region.copy_in(at, &chunk))
                     .expect("chunk_len_max promised it");
                 if step % 17 == 0 {
                     sender.take_back();
+                    assert_eq!(sender.chunk_len_max(RingPos(consumed)), max, "nothing was placed");
                     continue;
                 }
                 pos += 1;
@@ -312,15 +322,29 @@ mod tests {
                 queue.push_back((chunk, idx, at, pos));
                 placed_count += 1;
             } else {
-                let (chunk, idx, at, until) = queue.pop_front().expect("a full area holds chunks");
-                let mut got = BytesMut::new();
-                peer.append(idx, at, chunk.len(), &mut got).unwrap();
-                assert_eq!(got, chunk);
-                consumed = until;
+                read(&mut queue, &mut consumed);
             }
         }
+        while !queue.is_empty() {
+            read(&mut queue, &mut consumed);
+        }
         assert!(placed_count > 1000);
-        let _ = peer.areas[0].1.len();
+    }
+
+    #[test]
+    fn an_area_is_filled_to_its_last_byte_and_no_further() {
+        let mut sender = live(AREA_LEN_MIN);
+        let most = AREA_LEN_MIN / AREA_CHUNK_SHARE;
+        for nth in 1..=AREA_CHUNK_SHARE as u64 {
+            assert_eq!(sender.chunk_len_max(RingPos(0)), most);
+            assert!(sender.place(most, |_, _| ()).is_some(), "{nth}");
+            sender.bind(RingPos(nth));
+        }
+        assert_eq!(sender.chunk_len_max(RingPos(0)), 0);
+        assert!(sender.place(1, |_, _| ()).is_none());
+        assert_eq!(sender.chunk_len_max(RingPos(1)), most, "the first is read");
+        assert!(sender.place(most + 1, |_, _| ()).is_none());
+        assert_eq!(sender.place(most, |_, _| ()), Some((AreaIdx(0), ByteOff(0))));
     }
 
     #[test]
@@ -351,13 +375,33 @@ mod tests {
         for len in [0, AREA_LEN_MIN - PAGE_LEN, AREA_LEN_MAX + PAGE_LEN, AREA_LEN_MIN + 1] {
             assert!(!peer.allows(AreaIdx(0), len), "{len}");
         }
+        for len in [AREA_LEN_MIN, AREA_LEN_MIN + PAGE_LEN, AREA_LEN_MAX] {
+            assert!(peer.allows(AreaIdx(0), len), "{len}");
+        }
+        let mut mapped = AreasMapped::default();
+        let insert = |mapped: &mut AreasMapped, idx| {
+            let fd = Region::create("test", AREA_LEN_MIN).unwrap().fd().try_clone_to_owned().unwrap();
+            mapped.insert(AreaIdx(idx), PeerRegion::map(fd, AREA_LEN_MIN).unwrap());
+        };
+        insert(&mut mapped, 0);
+        assert!(!mapped.allows(AreaIdx(0), AREA_LEN_MIN) && mapped.allows(AreaIdx(1), AREA_LEN_MIN));
+        insert(&mut mapped, 1);
+        assert!(!mapped.allows(AreaIdx(2), AREA_LEN_MIN), "two are mapped");
+        mapped.remove(AreaIdx(0));
+        assert!(mapped.allows(AreaIdx(2), AREA_LEN_MIN) && !mapped.allows(AreaIdx(1), AREA_LEN_MIN));
+
         let mut sender = AreaSender::new();
         assert!(!sender.answered(AreaIdx(0), true), "nothing was offered");
         sender.want();
         let idx = sender.offered(Region::create("test", AREA_LEN_MIN).unwrap());
+        assert!(!sender.answered(AreaIdx(idx.0 + 1), true) && !sender.is_live(), "another was offered");
         assert!(sender.answered(idx, false));
         sender.want();
         assert!(!sender.is_wanted(), "a peer that refused is not asked again");
+        let mut sender = AreaSender::new();
+        sender.give_up();
+        sender.want();
+        assert!(!sender.is_wanted(), "nor where none can be made");
     }
 
     #[test]

@@ -118,6 +118,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_word_asks_for_looks_as_it_says_and_for_no_more_answers_together_than_there_may_be() {
+        let hint = |mode, spin_us| {
+            let asked = Asked { mode, spin_us, ..Asked::default() };
+            let hint = AskedAndCounted { asked, ..AskedAndCounted::default() }.hint();
+            hint.map(|hint| (hint.look_ns, hint.insists))
+        };
+        assert_eq!(hint(AskedMode::Free, None), None);
+        assert_eq!(hint(AskedMode::Free, Some(3)), Some((3_000, false)));
+        assert_eq!(hint(AskedMode::Sleep, None), Some((0, false)));
+        assert_eq!(hint(AskedMode::Sleep, Some(3)), Some((3_000, false)));
+        assert_eq!(hint(AskedMode::Look, None), Some((LOOK_NS, true)));
+        assert_eq!(hint(AskedMode::Look, Some(3)), Some((3_000, true)));
+        let most = |look| {
+            let asked = Asked { look, ..Asked::default() };
+            AskedAndCounted { asked, ..AskedAndCounted::default() }.held_max()
+        };
+        assert_eq!([0, 1, 64, 65, 255].map(most), [None, Some(1), Some(64), Some(64), Some(64)]);
+    }
+
+    #[test]
+    fn a_word_that_changes_is_counted_from_anew() {
+        let mut hint = AskedAndCounted::default();
+        assert!(!hint.reads(0, 1), "a fresh region asks for nothing");
+        let word = Asked { poll_load: 10, ..Asked::default() }.word();
+        hint.accepted_count = 1_000_000;
+        assert!(hint.reads(word, 5) && !hint.reads(word, 6));
+        assert!(
+            !hint.count(5 + RATE_WINDOW_NS) && hint.hint().is_none(),
+            "what came before counts for nothing"
+        );
+        hint.accepted_count += 1_000_000;
+        assert!(hint.count(5 + 2 * RATE_WINDOW_NS) && hint.is_busy);
+        assert!(hint.reads(0, 7) && !hint.is_busy && hint.hint().is_none());
+    }
+
+    #[test]
     fn a_load_beyond_the_bound_is_looked_for_and_one_below_it_is_not() {
         let asked = Asked { mode: AskedMode::Sleep, poll_load: 10_000, ..Asked::default() };
         let mut hint = AskedAndCounted { asked, ..AskedAndCounted::default() };

@@ -2,5 +2,6 @@
 
 mod calls;
 mod pair;
+mod peer;
 mod tape;
 mod waits;
