@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -198,6 +198,14 @@ miri: ## Run what Miri can of the crates with unsafe code (installs a nightly to
 		cargo +nightly miri test --quiet --package tollfree-region --lib; \
 		cargo +nightly miri test --quiet --package tollfree-processor --lib; \
 		cargo +nightly miri test --quiet --package tollfree-ring --lib
+
+# Tests of the simulations run a hundred times as long for each of two thousand mutants: they are optimized a little.
+mutants: ## Change the protocol's crates in each way that a test should notice (builds cargo-mutants; hours, SHARD=0/7 a part)
+	@cargo mutants --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-mutants || { \
+		echo "make mutants: cargo can't install cargo-mutants" >&2; exit 1; }
+	@CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=1 cargo mutants --config .ci/mutants.toml \
+		--package tollfree-session --package tollfree-connection --package tollfree-layout \
+		--output $(TARGET_DIR) --minimum-test-timeout 20 --no-shuffle $(if $(SHARD),--sharding round-robin --shard $(SHARD))
 
 semver: ## Compare the public API with the last release's (builds cargo-semver-checks where it isn't there)
 	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || { echo "make semver: nothing has been released yet"; exit 0; }; \
