@@ -9,7 +9,7 @@ use tollfree_layout::StreamId;
 use tollfree_os::clock::now_ns;
 use tollfree_os::rustix;
 use tollfree_session::{
-    self as session, Closed, End, Ending, Part, Progress, Role, SendError, Violation, Watched,
+    self as session, Closed, End, Ending, Incoming, Part, Progress, Role, SendError, Violation, Watched,
 };
 
 use crate::call::{Call, Opening, Refused};
@@ -242,13 +242,18 @@ impl Session {
                 0 => None,
                 ns => Some(ns.saturating_add_signed(self.clock_shift_ns)),
             };
-            events.push_back(Event::Call {
-                call: self.event_of(number),
-                path,
-                metadata: accepted.headers,
-                deadline_ns,
-            });
-            self.read(number, accepted.id, events);
+            let first = self.connection.session_mut().take(accepted.id);
+            let metadata = match &first {
+                // A request that came as a whole has its headers within.
+                Some(Incoming::Request(whole)) => Bytes::copy_from_slice(whole.headers()),
+                _ => accepted.headers,
+            };
+            events.push_back(Event::Call { call: self.event_of(number), path, metadata, deadline_ns });
+            if let Some(first) = first
+                && self.read_one(number, accepted.id, first, events)
+            {
+                self.read(number, accepted.id, events);
+            }
         }
         self.connection.no_call();
     }
@@ -270,51 +275,62 @@ impl Session {
 
     /// Takes what has come on a call.
     fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
-        let name = self.event_of(number);
         while self.calls.contains(number)
             && let Some(incoming) = self.connection.session_mut().take(id)
-        {
-            let Part { headers, chunk, end, forgotten } = incoming.into_part();
-            // A credit for what was read is to be sent.
-            self.has_said = true;
-            if let Some(metadata) = headers {
-                events.push_back(Event::Headers { call: name, metadata });
-            }
-            if let Some(chunk) = chunk
-                && let Some(call) = self.calls.get_mut(number)
-                && let Err(Refused(code)) =
-                    call.take(chunk, |message| events.push_back(Event::Message { call: name, message }))
-            {
-                self.cancel(number, code);
-                events.push_back(Event::Ended {
-                    call: name,
-                    status: Status::here(code, "a message that came is too long, or none"),
-                });
-                return;
-            }
-            let status = match end {
-                None => continue,
-                Some(End::HalfClosed) => {
-                    if let Some(call) = self.calls.get_mut(number)
-                        && call.heard_all()
-                    {
-                        events.push_back(Event::HalfClosed { call: name });
-                    }
-                    return;
-                }
-                Some(End::Trailers { code, block }) => Status { code, metadata: block, ..Status::default() },
-                Some(End::Cancelled { code, refused }) => {
-                    Status { code, unprocessed: refused, ..Status::default() }
-                }
-                // All calls are told when what came is read.
-                Some(End::SessionClosed) => return,
-            };
-            self.calls.remove(number);
-            if !forgotten {
-                self.connection.session_mut().forget(id, CANCELLED);
-            }
-            events.push_back(Event::Ended { call: name, status });
+            && self.read_one(number, id, incoming, events)
+        {}
+    }
+
+    /// Takes one thing that has come on a call. `false`: nothing follows it.
+    fn read_one(
+        &mut self,
+        number: u64,
+        id: StreamId,
+        incoming: Incoming,
+        events: &mut VecDeque<Event>,
+    ) -> bool {
+        let name = self.event_of(number);
+        let Part { headers, chunk, end, forgotten } = incoming.into_part();
+        // A credit for what was read is to be sent.
+        self.has_said = true;
+        if let Some(metadata) = headers {
+            events.push_back(Event::Headers { call: name, metadata });
         }
+        if let Some(chunk) = chunk
+            && let Some(call) = self.calls.get_mut(number)
+            && let Err(Refused(code)) =
+                call.take(chunk, |message| events.push_back(Event::Message { call: name, message }))
+        {
+            self.cancel(number, code);
+            events.push_back(Event::Ended {
+                call: name,
+                status: Status::here(code, "a message that came is too long, or none"),
+            });
+            return false;
+        }
+        let status = match end {
+            None => return true,
+            Some(End::HalfClosed) => {
+                if let Some(call) = self.calls.get_mut(number)
+                    && call.heard_all()
+                {
+                    events.push_back(Event::HalfClosed { call: name });
+                }
+                return false;
+            }
+            Some(End::Trailers { code, block }) => Status { code, metadata: block, ..Status::default() },
+            Some(End::Cancelled { code, refused }) => {
+                Status { code, unprocessed: refused, ..Status::default() }
+            }
+            // All calls are told when what came is read.
+            Some(End::SessionClosed) => return false,
+        };
+        self.calls.remove(number);
+        if !forgotten {
+            self.connection.session_mut().forget(id, CANCELLED);
+        }
+        events.push_back(Event::Ended { call: name, status });
+        false
     }
 
     /// Ends calls whose deadlines have passed. An answer that has come before goes first.

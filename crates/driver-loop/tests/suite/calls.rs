@@ -19,15 +19,20 @@ fn unary_calls_are_answered_whatever_the_length_of_their_messages() {
     assert_eq!((both.events.call_count(both.client), both.events.call_count(both.server)), (0, 0));
 }
 
+/// The first call names its method, later ones come in another form: as a whole.
 #[test]
-fn metadata_go_there_and_back() {
+fn metadata_go_there_and_back_on_the_first_call_of_a_method_and_on_later_ones() {
     let mut both = Both::new(LoopConfig::default());
     let mut block = Vec::new();
     metadata::pack(&mut block, "x-name", b"value").unwrap();
     metadata::pack(&mut block, "x-bytes-bin", &[0, 255]).unwrap();
-    let start = CallStart { metadata: block.clone().into(), ..unary("hello") };
-    let call = both.events.call(both.client, start).unwrap();
-    assert_eq!(both.until_ended(call).headers.unwrap(), block);
+    for nth in 0..3 {
+        let start = CallStart { metadata: block.clone().into(), ..unary("hello") };
+        let call = both.events.call(both.client, start).unwrap();
+        let told = both.until_ended(call);
+        assert_eq!(told.headers.unwrap(), block, "call {nth}");
+        assert_eq!(told.messages, [&b"hello"[..]], "call {nth}");
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@ use tollfree_layout::{RingPos, StreamId};
 use tollfree_region::{PeerRegion, Region};
 use tollfree_ring::Geometry;
 use tollfree_session::{
-    Closed, End as CallEnd, Ending, Opening, Outgoing, OutgoingMessage, Progress, Recording, Role, SendError,
+    Closed, End as CallEnd, Ending, Incoming, Opening, Outgoing, OutgoingMessage, Progress, Recording, Role,
+    SendError,
 };
 
 use crate::assembly::Assembly;
@@ -277,10 +278,18 @@ impl BareClient {
             let mut serving = Serving::new(&path);
             self.log.add(Seen::Began { path: serving.path(), has_deadline: accepted.deadline_ns != 0 });
             self.server.talks.insert(id, Talk::default());
-            let deeds = serving.on(Came::Call { metadata: accepted.headers });
+            let first = self.server.connection.session_mut().take(id);
+            let metadata = match &first {
+                // A request that came as a whole has its headers within.
+                Some(Incoming::Request(whole)) => Bytes::copy_from_slice(whole.headers()),
+                _ => accepted.headers,
+            };
+            let deeds = serving.on(Came::Call { metadata });
             self.servings.insert(id, serving);
             self.act(id, deeds);
-            self.hear(id);
+            if first.is_none_or(|incoming| self.heard(id, incoming)) {
+                self.hear(id);
+            }
         }
         for id in self.server.ready() {
             has_moved |= self.hear(id);
@@ -294,29 +303,36 @@ impl BareClient {
             && let Some(incoming) = self.server.connection.session_mut().take(id)
         {
             has_moved = true;
-            let part = incoming.into_part();
-            let talk = self.server.talks.entry(id).or_default();
-            let messages = part.chunk.map(|chunk| talk.assembly.take(chunk)).unwrap_or_default();
-            let came = messages.into_iter().map(Came::Message);
-            let half_close = (part.end == Some(CallEnd::HalfClosed)).then_some(Came::HalfClose);
-            for came in came.chain(half_close) {
-                let Some(serving) = self.servings.get_mut(&id) else { break };
-                let deeds = serving.on(came);
-                self.act(id, deeds);
+            if !self.heard(id, incoming) {
+                break;
             }
-            let code = match part.end {
-                None => continue,
-                Some(CallEnd::HalfClosed) => return true,
-                Some(CallEnd::Cancelled { code, .. }) => code,
-                Some(_) => UNAVAILABLE,
-            };
-            if let Some(serving) = self.servings.remove(&id) {
-                self.log.add(Seen::Cancelled { path: serving.path(), code });
-            }
-            self.server.forget(id, 1);
-            return true;
         }
         has_moved
+    }
+
+    /// `false`: nothing follows.
+    fn heard(&mut self, id: StreamId, incoming: Incoming) -> bool {
+        let part = incoming.into_part();
+        let talk = self.server.talks.entry(id).or_default();
+        let messages = part.chunk.map(|chunk| talk.assembly.take(chunk)).unwrap_or_default();
+        let came = messages.into_iter().map(Came::Message);
+        let half_close = (part.end == Some(CallEnd::HalfClosed)).then_some(Came::HalfClose);
+        for came in came.chain(half_close) {
+            let Some(serving) = self.servings.get_mut(&id) else { break };
+            let deeds = serving.on(came);
+            self.act(id, deeds);
+        }
+        let code = match part.end {
+            None => return true,
+            Some(CallEnd::HalfClosed) => return false,
+            Some(CallEnd::Cancelled { code, .. }) => code,
+            Some(_) => UNAVAILABLE,
+        };
+        if let Some(serving) = self.servings.remove(&id) {
+            self.log.add(Seen::Cancelled { path: serving.path(), code });
+        }
+        self.server.forget(id, 1);
+        false
     }
 
     fn act(&mut self, id: StreamId, deeds: Vec<Deed>) {
