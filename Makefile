@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -115,6 +115,13 @@ go: ## Check the Go implementation: lints, tests, vectors, calls to and from the
 	@cd lab/bench/go && go vet ./... && go test ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
 	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS),--topic $(topic)) $(TARGET_DIR)/go/tollfree-vectors
+
+c: ## Check the C library: its header, its examples, programs under sanitizers (VALGRIND=1: under valgrind)
+	@$(if $(VALGRIND),TOLLFREE_VALGRIND=1) cargo test --quiet --package tollfree-capi
+
+install-c: ## Build the C library and install it: PREFIX=/usr/local DESTDIR=
+	@cargo build --quiet --locked --release --package tollfree-capi
+	@crates/capi/packaging/install $(TARGET_DIR)/release/libtollfree_capi.a $(or $(PREFIX),/usr/local) $(DESTDIR)
 
 googleapis: ## Generate Google's public files at all levels, and compile them (fetches them), or DIRECTORIES="spanner cloud/kms" of them
 	@CARGO_TARGET_DIR=$(TARGET_DIR) tests/names/googleapis $(TARGET_DIR)/googleapis $(DIRECTORIES)

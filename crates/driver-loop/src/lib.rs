@@ -55,16 +55,14 @@ mod timers;
 use std::io;
 
 use bytes::Bytes;
-use tollfree_host::HandshakeError;
 use tollfree_layout::{errors, metadata};
-use tollfree_session::Closed;
 
 pub use config::LoopConfig;
 pub use event_loop::{CallStart, EventLoop, Waker};
 pub use tollfree_connection::WaitPolicy;
-pub use tollfree_host::{ConnectError, ConnectErrorKind, Quotas};
-pub use tollfree_rendezvous::{Address, BindError, PeerIdentity, PeerPolicy};
-pub use tollfree_session::Limits;
+pub use tollfree_host::{ConnectError, ConnectErrorKind, HandshakeError, Quotas, Registration};
+pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity, PeerPolicy};
+pub use tollfree_session::{Closed, Limits, STREAM_WINDOW_MIN};
 
 /// gRPC's status codes that a loop gives by itself.
 const DEADLINE_EXCEEDED: u16 = 4;
@@ -78,9 +76,33 @@ pub struct SessionId {
     generation: u32,
 }
 
+impl SessionId {
+    /// As a number, for programs in other languages. Never 0.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.idx)
+    }
+
+    /// The id of that number. Of a number that no session has, [`EventLoop`] knows nothing.
+    pub fn from_bits(bits: u64) -> SessionId {
+        SessionId { idx: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 /// A listener of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(u32);
+
+impl ListenerId {
+    /// As a number, for programs in other languages: listeners are counted from 0.
+    pub fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// The id of that number. Of a number that no listener has, [`EventLoop`] knows nothing.
+    pub fn from_bits(bits: u32) -> ListenerId {
+        ListenerId(bits)
+    }
+}
 
 /// A call of a loop. Never given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +119,16 @@ impl CallId {
     /// Its session.
     pub fn session(self) -> SessionId {
         self.session
+    }
+
+    /// Its number within the session, for programs in other languages.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
+    /// The call of that number. Of a number that no call has, [`EventLoop`] knows nothing.
+    pub fn from_number(session: SessionId, number: u64) -> CallId {
+        CallId { session, number }
     }
 }
 

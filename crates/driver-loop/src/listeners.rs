@@ -57,13 +57,11 @@ impl Listeners {
         self.0.get_mut(idx as usize)?.as_mut()
     }
 
-    /// Removes one, and its socket. Clients that may have said nothing yet.
-    pub(crate) fn remove(&mut self, listener: ListenerId, poller: &Poller) -> Vec<SessionId> {
-        let Some(listening) = self.0.get_mut(listener.0 as usize).and_then(Option::take) else {
-            return Vec::new();
-        };
+    /// Removes one, if there is such, and its socket. Clients that may have said nothing yet.
+    pub(crate) fn remove(&mut self, listener: ListenerId, poller: &Poller) -> Option<Vec<SessionId>> {
+        let listening = self.0.get_mut(listener.0 as usize).and_then(Option::take)?;
         poller.forget(listening.rendezvous.listener());
-        listening.silent.clients().copied().collect()
+        Some(listening.silent.clients().copied().collect())
     }
 
     pub(crate) fn accept(&mut self, idx: u32) -> Accepted {

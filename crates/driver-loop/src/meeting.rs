@@ -36,6 +36,7 @@ enum Side {
     /// This side connects there.
     Connects {
         address: Address,
+        purpose: Purpose,
         began_ns: Option<u64>,
         connecting: Option<Box<Connecting>>,
         is_connected: bool,
@@ -57,11 +58,11 @@ pub(crate) struct Meeting {
 
 impl Meeting {
     /// Begins to connect.
-    pub(crate) fn dial(address: &Address, until_ns: u64) -> io::Result<Meeting> {
+    pub(crate) fn dial(address: &Address, purpose: Purpose, until_ns: u64) -> io::Result<Meeting> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?.into();
         let address = address.clone();
-        let side = Side::Connects { address, began_ns: None, connecting: None, is_connected: false };
+        let side = Side::Connects { address, purpose, began_ns: None, connecting: None, is_connected: false };
         Ok(Meeting { socket, side, until_ns, watched: None })
     }
 
@@ -100,7 +101,7 @@ impl Meeting {
     /// Goes on.
     pub(crate) fn step(&mut self, config: &Config, now_ns: u64) -> Result<Met, ConnectErrorKind> {
         let step = match &mut self.side {
-            Side::Connects { address, began_ns, connecting, is_connected } => {
+            Side::Connects { address, purpose, began_ns, connecting, is_connected } => {
                 if !*is_connected {
                     let began_ns = *began_ns.get_or_insert(now_ns);
                     if let Err(error) = connect(&self.socket, address) {
@@ -115,7 +116,7 @@ impl Meeting {
                 let connecting = match connecting {
                     Some(connecting) => connecting,
                     None => {
-                        let begun = Connecting::new(&self.socket, config, Purpose::Call, None)?;
+                        let begun = Connecting::new(&self.socket, config, purpose.clone(), None)?;
                         connecting.insert(Box::new(begun))
                     }
                 };

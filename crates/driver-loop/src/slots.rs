@@ -1,5 +1,7 @@
 //! Sessions, and sockets that are to become some, by ids that are never given twice.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::SessionId;
 use crate::meeting::Meeting;
 use crate::session::Session;
@@ -10,6 +12,11 @@ enum Place {
     Meeting(Box<Meeting>),
     Session(Box<Session>),
 }
+
+/// The loops of this process that there have been.
+static LOOP_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Generations of one loop's ids begin so far behind those of the loop before: an id of one is no id of another.
+const GENERATIONS_APART: u32 = 0x9e37_79b1;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -22,8 +29,9 @@ struct Slot {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slots {
+    first_generation: u32,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// The sessions to be looked at in the next turn.
@@ -32,11 +40,24 @@ pub(crate) struct Slots {
     spare: Vec<u32>,
 }
 
+impl Default for Slots {
+    fn default() -> Slots {
+        let nth = LOOP_COUNT.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        Slots {
+            first_generation: nth.wrapping_mul(GENERATIONS_APART).max(1),
+            slots: Vec::new(),
+            free: Vec::new(),
+            listed: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
 impl Slots {
     /// Gives a meeting a place.
     pub(crate) fn insert(&mut self, meeting: Meeting) -> SessionId {
         let idx = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(Slot { generation: self.first_generation, ..Slot::default() });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[idx as usize];
@@ -106,7 +127,7 @@ impl Slots {
     pub(crate) fn free(&mut self, id: SessionId) {
         if let Some(slot) = self.slot_mut(id) {
             (slot.place, slot.due_ns) = (None, None);
-            slot.generation = slot.generation.wrapping_add(1);
+            slot.generation = slot.generation.wrapping_add(1).max(1);
             self.free.push(id.idx);
         }
     }

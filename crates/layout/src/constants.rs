@@ -525,6 +525,44 @@ pub mod errors {
     pub const CALL_NOT_A_CLIENT: u16 = 411;
     /// A client's session answers no calls.
     pub const CALL_NOT_A_SERVER: u16 = 412;
+    /// The loop was freed, or never was.
+    pub const USE_LOOP: u16 = 501;
+    /// The loop belongs to another thread.
+    pub const USE_THREAD: u16 = 502;
+    /// The loop is at work: a release function has called it.
+    pub const USE_BUSY: u16 = 503;
+    /// The loop is that of the process from which this one was forked.
+    pub const USE_FORKED: u16 = 504;
+    /// A pointer that has to point somewhere is null.
+    pub const USE_NULL: u16 = 505;
+    /// A length is longer than memory can be, or reaches beyond its buffer.
+    pub const USE_LENGTH: u16 = 506;
+    /// The first member of a structure is not a size that this library knows.
+    pub const USE_SIZE: u16 = 507;
+    /// The buffer was released, or never was.
+    pub const USE_BUFFER: u16 = 508;
+    /// A value is none of those that the header lists.
+    pub const USE_VALUE: u16 = 509;
+    /// The session or listener is over, or is another loop's.
+    pub const USE_SESSION: u16 = 510;
+    /// A name or value of metadata is none that gRPC carries.
+    pub const METADATA_PAIR: u16 = 511;
+    /// A block of metadata ends in the middle of a pair.
+    pub const METADATA_BLOCK: u16 = 512;
+    /// The kernel refuses; the text has its words.
+    pub const SYSTEM_REFUSED: u16 = 513;
+    /// The library has failed within itself; the loop is of no more use.
+    pub const LIBRARY_FAULT: u16 = 514;
+    /// The blob is no table of message types.
+    pub const TABLE_BLOB: u16 = 521;
+    /// The table or object was released, or never was.
+    pub const TABLE_HANDLE: u16 = 522;
+    /// The table has no message type of that name.
+    pub const TABLE_TYPE: u16 = 523;
+    /// The bytes are no flat message of that type, or lack a required field.
+    pub const OBJECT_UNSOUND: u16 = 524;
+    /// The path leads to no field, or to a field of another type.
+    pub const OBJECT_FIELD: u16 = 525;
     /// All of them with their names, in order.
     pub const ALL: &[(u16, &str)] = &[
         (ADDRESS_SCHEME, "ADDRESS_SCHEME"),
@@ -598,5 +636,24 @@ pub mod errors {
         (CALL_NO_SESSION, "CALL_NO_SESSION"),
         (CALL_NOT_A_CLIENT, "CALL_NOT_A_CLIENT"),
         (CALL_NOT_A_SERVER, "CALL_NOT_A_SERVER"),
+        (USE_LOOP, "USE_LOOP"),
+        (USE_THREAD, "USE_THREAD"),
+        (USE_BUSY, "USE_BUSY"),
+        (USE_FORKED, "USE_FORKED"),
+        (USE_NULL, "USE_NULL"),
+        (USE_LENGTH, "USE_LENGTH"),
+        (USE_SIZE, "USE_SIZE"),
+        (USE_BUFFER, "USE_BUFFER"),
+        (USE_VALUE, "USE_VALUE"),
+        (USE_SESSION, "USE_SESSION"),
+        (METADATA_PAIR, "METADATA_PAIR"),
+        (METADATA_BLOCK, "METADATA_BLOCK"),
+        (SYSTEM_REFUSED, "SYSTEM_REFUSED"),
+        (LIBRARY_FAULT, "LIBRARY_FAULT"),
+        (TABLE_BLOB, "TABLE_BLOB"),
+        (TABLE_HANDLE, "TABLE_HANDLE"),
+        (TABLE_TYPE, "TABLE_TYPE"),
+        (OBJECT_UNSOUND, "OBJECT_UNSOUND"),
+        (OBJECT_FIELD, "OBJECT_FIELD"),
     ];
 }

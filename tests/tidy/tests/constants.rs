@@ -14,10 +14,13 @@ use super::{hold, read, root};
 const SOURCE: &str = "spec/constants.toml";
 const RUST: &str = "crates/layout/src/constants.rs";
 const GO: &str = "go/internal/wire/constants.go";
-const C: &str = "spec/tollfree.h";
+const C: &str = "spec/tollfree_constants.h";
+/// The numbers of errors alone: what users of the C library need, whose header includes them.
+const C_ERRORS: &str = "spec/tollfree_errors.h";
+const ERRORS: &str = "errors";
 
 /// Groups that Go declares in packages of its own, which it writes by hand.
-const NOT_GO: [&str; 5] = ["pool", "pool_kind", "standing", "pool_reason", "errors"];
+const NOT_GO: [&str; 5] = ["pool", "pool_kind", "standing", "pool_reason", ERRORS];
 
 struct Group {
     name: String,
@@ -177,11 +180,18 @@ fn go(groups: &[Group]) -> String {
     text
 }
 
-fn c(groups: &[Group]) -> String {
+/// The numbers of errors, or all others, which include them.
+fn c(groups: &[Group], is_errors: bool) -> String {
+    let (what, guard, includes) = match is_errors {
+        true => ("Numbers of errors", "TOLLFREE_ERRORS_H", ""),
+        false => {
+            ("Every number of the protocol", "TOLLFREE_CONSTANTS_H", "\n#include \"tollfree_errors.h\"\n")
+        }
+    };
     let mut text = format!(
-        "/* Every number of the protocol: written from {SOURCE}, and not to be changed here. */\n#ifndef TOLLFREE_H\n#define TOLLFREE_H\n"
+        "/* {what}: written from {SOURCE}, and not to be changed here. */\n#ifndef {guard}\n#define {guard}\n{includes}"
     );
-    for group in groups {
+    for group in groups.iter().filter(|group| (group.name == ERRORS) == is_errors) {
         let prefix = if group.prefix.is_empty() { String::new() } else { snake(&group.prefix) + "_" };
         write!(text, "\n/* {} */\n", group.doc).expect("memory");
         for constant in &group.values {
@@ -220,7 +230,12 @@ fn formatted(formatter: &str, arguments: &[&str], text: &str) -> String {
 #[test]
 fn what_is_written_of_them_is_current() {
     let groups = groups();
-    let written = [(RUST, rust(&groups)), (GO, formatted("gofmt", &[], &go(&groups))), (C, c(&groups))];
+    let written = [
+        (RUST, rust(&groups)),
+        (GO, formatted("gofmt", &[], &go(&groups))),
+        (C, c(&groups, false)),
+        (C_ERRORS, c(&groups, true)),
+    ];
     if std::env::var_os("TOLLFREE_WRITE_CONSTANTS").is_some() {
         for (path, text) in written {
             fs::write(root().join(path), text).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -237,8 +252,9 @@ fn what_is_written_of_them_is_current() {
 #[test]
 fn a_c_compiler_takes_them() {
     let arguments = ["-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "-"];
-    let users = "#include <stdint.h>\n_Static_assert(TOLLFREE_RING_LEN_MAX == 32768u, \"a number\");\n";
-    formatted("cc", &arguments, &(c(&groups()) + users));
+    let users = "#include <stdint.h>\n_Static_assert(TOLLFREE_RING_LEN_MAX == 32768u && TOLLFREE_ERROR_USE_LOOP == 501u, \"numbers\");\n";
+    let spec = format!("-I{}", root().join("spec").display());
+    formatted("cc", &[&arguments[..], &[&spec]].concat(), &(c(&groups(), false) + users));
 }
 
 #[test]
@@ -250,7 +266,7 @@ fn rules() {
             && rust(&groups).contains("pub const BIG: u64 =")
     );
     assert!(go(&groups).contains("BitTwoCPU = 0x02"));
-    assert!(c(&groups).contains("#define TOLLFREE_BIT_BIG 10000u /* Big. */"));
+    assert!(c(&groups, false).contains("#define TOLLFREE_BIT_BIG 10000u /* Big. */"));
     assert_eq!((decimal(9999), decimal(1_048_576)), ("9999".to_owned(), "1_048_576".to_owned()));
     for bad in
         ["TWO = [2]", "TWO = [-2, \"Two.\"]", "TWO = [2, \"two\"]", "TWO = 2", "TWO = [2, \"Two.\", 3]"]

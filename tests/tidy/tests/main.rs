@@ -18,8 +18,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Endings and names of files that people wrote.
-const WRITTEN: [&str; 14] = [
+const WRITTEN: [&str; 17] = [
     "rs",
+    "c",
+    "h",
+    "map",
     "go",
     "py",
     "toml",

@@ -7,7 +7,7 @@ use crate::{File, files, hold, read, section};
 /// The word itself; spelled so that this file doesn't hold it.
 const UNSAFE: &str = concat!("un", "safe");
 /// Parts in which it may stand.
-const MAY_HOLD: [&str; 4] = ["os", "region", "pool", "processor"];
+const MAY_HOLD: [&str; 5] = ["os", "region", "pool", "processor", "capi"];
 /// In these parts only modules that say so in their first line may hold it.
 const MARKED_ONLY: [&str; 1] = ["processor"];
 const MARK: &str = "//! Hot module:";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tollfree_host::{Config, HandshakeError};
+use tollfree_host::{Config, HandshakeError, Purpose, Registration};
 use tollfree_os::clock::now_ns;
 use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tollfree_os::rustix;
@@ -107,8 +107,22 @@ impl EventLoop {
     /// # Errors
     /// No descriptor is left.
     pub fn connect(&mut self, address: &Address) -> io::Result<SessionId> {
+        self.connect_for(address, Purpose::Call)
+    }
+
+    /// Begins to connect to a gateway, whose clients' calls come in this session: this end is its server. [`Event::Connected`] or
+    /// [`Event::NotConnected`] follows, within the handshake's time. A call is told to the gateway's clients as
+    /// unavailable while no session is there: reconnecting is the application's.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn attach(&mut self, address: &Address, registration: Registration) -> io::Result<SessionId> {
+        self.connect_for(address, Purpose::Attach(registration))
+    }
+
+    fn connect_for(&mut self, address: &Address, purpose: Purpose) -> io::Result<SessionId> {
         self.check_process()?;
-        let meeting = Meeting::dial(address, self.handshake_end_ns())?;
+        let meeting = Meeting::dial(address, purpose, self.handshake_end_ns())?;
         Ok(self.meet(meeting))
     }
 
@@ -123,13 +137,15 @@ impl EventLoop {
         self.listeners.add(address, &self.config.quotas, &self.poller)
     }
 
-    /// Takes no new clients, and removes the socket. Sessions go on.
-    pub fn unlisten(&mut self, listener: ListenerId) {
-        for id in self.listeners.remove(listener, &self.poller) {
+    /// Takes no new clients, and removes the socket. Sessions go on. Whether there was such a listener.
+    pub fn unlisten(&mut self, listener: ListenerId) -> bool {
+        let Some(silent) = self.listeners.remove(listener, &self.poller) else { return false };
+        for id in silent {
             if self.slots.meeting(id).is_some_and(Meeting::is_silent) {
                 self.meeting_fails(id, HandshakeError::Closing.into());
             }
         }
+        true
     }
 
     /// Who is at the other end of a session, as the kernel says.
@@ -299,6 +315,11 @@ impl EventLoop {
     /// How long the host may sleep; `None`: until the descriptor has something.
     pub fn timeout(&self) -> Option<Duration> {
         self.timers.first_ns().map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns())))
+    }
+
+    /// Whether this process was forked from the loop's, and has no part in it.
+    pub fn is_inherited(&self) -> bool {
+        self.origin.is_elsewhere()
     }
 
     /// A child of `fork` has no part in its parent's loop.

@@ -1,0 +1,666 @@
+/* Tollfree for C: gRPC calls between processes of one host, over shared memory.
+
+   Written by cbindgen from crates/capi/src, and not to be changed here. docs/guide/c.md is the guide.
+
+   Functions return 0, or a number of tollfree_errors.h, whose text tollfree_error_text gives. Unless a function says "any thread", it is
+   called in the thread that made its loop. Of structures with a `size`, set that to their sizeof, and what is not needed to 0. */
+
+#ifndef TOLLFREE_H
+#define TOLLFREE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "tollfree_errors.h"
+
+/*
+ `flags` of a call's start: there is a message.
+ */
+#define TOLLFREE_FLAG_HAS_MESSAGE 8
+
+/*
+ `flags` of a call's start: no other message follows.
+ */
+#define TOLLFREE_FLAG_LAST 16
+
+/*
+ `wait`: spins where that costs no more than to be woken, and where nobody else wants the processor; else sleeps.
+ */
+#define TOLLFREE_WAIT_ADAPTIVE 0
+
+/*
+ `wait`: spins for as long as recent waits make worth while, whatever that costs.
+ */
+#define TOLLFREE_WAIT_LOW_LATENCY 1
+
+/*
+ `wait`: never sleeps.
+ */
+#define TOLLFREE_WAIT_POLL 2
+
+/*
+ `wait`: never spins.
+ */
+#define TOLLFREE_WAIT_PARK 3
+
+/*
+ `peers`: this process's user alone.
+ */
+#define TOLLFREE_PEERS_SAME_USER 0
+
+/*
+ `peers`: the users of the list.
+ */
+#define TOLLFREE_PEERS_USERS 1
+
+/*
+ `peers`: all who can reach the socket.
+ */
+#define TOLLFREE_PEERS_ANYONE 2
+
+/*
+ Nothing has happened.
+ */
+#define TOLLFREE_EVENT_NONE 0
+
+/*
+ `session` has begun, which `tollfree_connect` or `tollfree_attach` asked for.
+ */
+#define TOLLFREE_EVENT_CONNECTED 1
+
+/*
+ It has not, and never will: `code` is the error's number, `text` says why.
+ */
+#define TOLLFREE_EVENT_NOT_CONNECTED 2
+
+/*
+ A client has come to `listener`: `session` has begun.
+ */
+#define TOLLFREE_EVENT_ACCEPTED 3
+
+/*
+ A client of `listener` was refused: `code` is the error's number, `text` says why.
+ */
+#define TOLLFREE_EVENT_REFUSED 4
+
+/*
+ No client can be accepted at `listener`, for want of descriptors or memory most likely: told once, until a client was accepted again.
+ */
+#define TOLLFREE_EVENT_NOT_ACCEPTED 5
+
+/*
+ No call begins in `session` any more. Calls under way go on.
+ */
+#define TOLLFREE_EVENT_DRAINING 6
+
+/*
+ `session` is over, and its calls before: `code` is the error's number, `text` says why.
+ */
+#define TOLLFREE_EVENT_CLOSED 7
+
+/*
+ A client has begun `call`: `text` is its path, `payload` its metadata, `deadline_ns` its deadline.
+ */
+#define TOLLFREE_EVENT_CALL 8
+
+/*
+ The answer's headers have come on `call`: `payload` has them.
+ */
+#define TOLLFREE_EVENT_HEADERS 9
+
+/*
+ A message has come on `call`: `payload`.
+ */
+#define TOLLFREE_EVENT_MESSAGE 10
+
+/*
+ The client of `call` sends nothing more.
+ */
+#define TOLLFREE_EVENT_HALF_CLOSED 11
+
+/*
+ All messages that were given to `call` are on their way: the next takes no memory here.
+ */
+#define TOLLFREE_EVENT_SENT 12
+
+/*
+ `call` is over: `code` is gRPC's status, `text` its message, `payload` the trailing metadata. On a server's side: it was cancelled.
+ */
+#define TOLLFREE_EVENT_ENDED 13
+
+/*
+ `flags` of a message: it is compressed as the call's `grpc-encoding` says. The library does neither.
+ */
+#define TOLLFREE_FLAG_COMPRESSED 1
+
+/*
+ `flags` of an end: the server has not looked at the call, which may be made again anywhere.
+ */
+#define TOLLFREE_FLAG_UNPROCESSED 2
+
+/*
+ `flags` of all events of a call that this end answers.
+ */
+#define TOLLFREE_FLAG_SERVED 4
+
+/*
+ Bytes somewhere in memory. `data` may be null where `len` is 0. What a function is passed it reads before it returns, and does not
+ keep; how long bytes stay that the library gives is said where it gives them.
+ */
+typedef struct tollfree_bytes {
+  const uint8_t *data;
+  size_t len;
+} tollfree_bytes;
+
+/*
+ Called once, when nobody needs the memory any more: in the function of the library in which the last share in it goes, so in a thread
+ that the program called in. It may release buffers and wake loops; it must neither throw nor jump out.
+ */
+typedef void (*tollfree_release)(void *argument);
+
+/*
+ A share in bytes that the library keeps: `{0}` stands for none. Each is released once, in any thread.
+ */
+typedef struct tollfree_buffer {
+  uint64_t id;
+} tollfree_buffer;
+
+/*
+ Bytes, and who keeps them. What an event gives is the program's to release, unless `buffer` is `{0}`. What a function is passed is
+ copied where `buffer` is `{0}`; else `bytes` lie in the buffer, of which the library takes a share of its own: the program's is the
+ program's to release, before or after.
+ */
+typedef struct tollfree_payload {
+  struct tollfree_bytes bytes;
+  struct tollfree_buffer buffer;
+} tollfree_payload;
+
+/*
+ An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it; in other threads only
+ `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
+ */
+typedef struct tollfree_loop {
+  uint64_t id;
+} tollfree_loop;
+
+/*
+ A session: a connection to one process. `{0}` is none. No two sessions of a loop have the same.
+ */
+typedef struct tollfree_session {
+  uint64_t id;
+} tollfree_session;
+
+/*
+ How a call begins.
+ */
+typedef struct tollfree_start {
+  /*
+   `sizeof(tollfree_start)`.
+   */
+  size_t size;
+  /*
+   `/package.Service/Method`.
+   */
+  struct tollfree_bytes path;
+  /*
+   A block of metadata, or none.
+   */
+  struct tollfree_bytes metadata;
+  /*
+   The call ends with DEADLINE_EXCEEDED then, on the clock of `tollfree_now_ns`; 0: no matter when.
+   */
+  uint64_t deadline_ns;
+  /*
+   The first message, with `TOLLFREE_FLAG_HAS_MESSAGE`.
+   */
+  struct tollfree_payload message;
+  /*
+   Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`.
+   */
+  uint32_t flags;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} tollfree_start;
+
+/*
+ A call. `{{0}, 0}` is none. No two calls of a loop have the same.
+ */
+typedef struct tollfree_call {
+  struct tollfree_session session;
+  uint64_t number;
+} tollfree_call;
+
+/*
+ Settings of a loop, for all of its sessions. A member that is 0 has the value of a loop without settings.
+ */
+typedef struct tollfree_config {
+  /*
+   `sizeof(tollfree_config)`.
+   */
+  size_t size;
+  /*
+   How waiting is done: `TOLLFREE_WAIT_…`.
+   */
+  uint32_t wait;
+  /*
+   Who may be at the other end: `TOLLFREE_PEERS_…`.
+   */
+  uint32_t peers;
+  /*
+   User ids, for `TOLLFREE_PEERS_USERS`.
+   */
+  const uint32_t *users;
+  /*
+   How many there are.
+   */
+  size_t user_count;
+  /*
+   What the program calls itself towards peers; at most 120 bytes with this library's name.
+   */
+  struct tollfree_bytes agent;
+  /*
+   A handshake is over within this time, in nanoseconds.
+   */
+  uint64_t handshake_timeout_ns;
+  /*
+   The longest message that is taken, in bytes; 4 MiB. A longer one ends its call with RESOURCE_EXHAUSTED.
+   */
+  uint64_t message_len_max;
+  /*
+   Credit in bytes that each stream towards this side starts with; 65,536.
+   */
+  uint64_t stream_window;
+  /*
+   Calls at once that a client may make of this side; 1,024.
+   */
+  uint32_t stream_count;
+  /*
+   Longest block of metadata that is taken, in bytes; 15,360, from 256 on and no more.
+   */
+  uint32_t metadata_len_max;
+} tollfree_config;
+
+/*
+ A place at which clients arrive. `{0}` is none.
+ */
+typedef struct tollfree_listener {
+  uint64_t id;
+} tollfree_listener;
+
+/*
+ What has happened. What a kind does not name is 0. `text` lies in the loop, until the next event is taken from it; `payload` is the
+ program's: its buffer is to be released.
+ */
+typedef struct tollfree_event {
+  /*
+   `sizeof(tollfree_event)`, set by the program.
+   */
+  size_t size;
+  /*
+   `TOLLFREE_EVENT_…`.
+   */
+  uint32_t kind;
+  /*
+   An error's number, or gRPC's status.
+   */
+  uint32_t code;
+  /*
+   Bits: `TOLLFREE_FLAG_COMPRESSED`, `TOLLFREE_FLAG_UNPROCESSED`, `TOLLFREE_FLAG_SERVED`.
+   */
+  uint32_t flags;
+  /*
+   0.
+   */
+  uint32_t reserved;
+  /*
+   Which listener.
+   */
+  struct tollfree_listener listener;
+  /*
+   Which session; a call's, too.
+   */
+  struct tollfree_session session;
+  /*
+   Which call.
+   */
+  struct tollfree_call call;
+  /*
+   When the call has to be over, on the clock of `tollfree_now_ns`; 0: no matter when.
+   */
+  uint64_t deadline_ns;
+  /*
+   A path, a status message, or an error's words: any bytes a peer may have sent.
+   */
+  struct tollfree_bytes text;
+  /*
+   A message, or a block of metadata.
+   */
+  struct tollfree_payload payload;
+} tollfree_event;
+
+/*
+ Who is at the other end of a session, by the kernel's word, at the time of connecting.
+ */
+typedef struct tollfree_peer {
+  /*
+   `sizeof(tollfree_peer)`, set by the program.
+   */
+  size_t size;
+  /*
+   Process id in this process's pid namespace, 0 where it has none there. For people to read: it may be another's by now.
+   */
+  int32_t pid;
+  /*
+   Effective user id.
+   */
+  uint32_t uid;
+  /*
+   Effective group id.
+   */
+  uint32_t gid;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} tollfree_peer;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ The library's version, as `0.1.0`: a static text.
+ */
+const char *tollfree_version(void);
+
+/*
+ A share in memory of the program's, which is not copied: it must stay as it is until `release` is called with `argument`. Memory that
+ needs no release may go without the function. Where this fails, nothing is released.
+
+ @return 0, or an error's number.
+ */
+int tollfree_buffer_wrap(struct tollfree_bytes bytes, tollfree_release release, void *argument, struct tollfree_payload *payload);
+
+/*
+ A copy of bytes, to be sent more than once or kept.
+
+ @return 0, or an error's number.
+ */
+int tollfree_buffer_copy(struct tollfree_bytes bytes, struct tollfree_payload *payload);
+
+/*
+ Another share in the same bytes, to be released on its own. Any thread.
+
+ @return 0, or an error's number.
+ */
+int tollfree_buffer_retain(struct tollfree_buffer buffer, struct tollfree_buffer *another);
+
+/*
+ Ends a share in bytes, which are not to be read by it any more. Any thread. Of `{0}` there is nothing to release.
+
+ @return 0, or an error's number: `TOLLFREE_ERROR_USE_BUFFER` for a share that was released before.
+ */
+int tollfree_buffer_release(struct tollfree_buffer buffer);
+
+/*
+ Begins a call. Where it can't be opened now, it waits for its turn.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_call_start(struct tollfree_loop of,
+                        struct tollfree_session session,
+                        const struct tollfree_start *start,
+                        struct tollfree_call *call);
+
+/*
+ Sends a message; `flags` is 0 or `TOLLFREE_FLAG_COMPRESSED`. It is kept until there is room and credit for it: `TOLLFREE_EVENT_SENT` tells when. A
+ server's first message sends empty headers where no others were sent.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_send(struct tollfree_loop of,
+                       struct tollfree_call call,
+                       struct tollfree_payload message,
+                       uint32_t flags);
+
+/*
+ Says that no message follows (client).
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_finish(struct tollfree_loop of, struct tollfree_call call);
+
+/*
+ Sends the headers of an answer, once, before its messages (server): a block of metadata, or none.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_answer_headers(struct tollfree_loop of, struct tollfree_call call, struct tollfree_bytes metadata);
+
+/*
+ Ends a call with one of gRPC's statuses and a block of trailing metadata, or none, behind what was sent before (server).
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_answer_end(struct tollfree_loop of, struct tollfree_call call, uint32_t code, struct tollfree_bytes metadata);
+
+/*
+ Answers a unary call: a message and status 0, without metadata (server). `flags` as of `tollfree_call_send`.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_answer(struct tollfree_loop of, struct tollfree_call call, struct tollfree_payload message, uint32_t flags);
+
+/*
+ Ends a call at once, in both directions; the peer sees one of gRPC's statuses. No event follows. A call that has ended before is left alone.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_cancel(struct tollfree_loop of,
+                         struct tollfree_call call,
+                         uint32_t code);
+
+/*
+ The text of this thread's last error, for people: it names what failed and what to do. Valid until the next function of the
+ library fails in this thread. Empty before the first.
+ */
+const char *tollfree_error_text(void);
+
+/*
+ The name of an error's number, as `CALL_ENDED` for 401: a static text, empty for a number that has none.
+ */
+const char *tollfree_error_name(int number);
+
+/*
+ Makes a loop in this thread. `config` may be null, for defaults.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_loop_new(const struct tollfree_config *config, struct tollfree_loop *made);
+
+/*
+ Ends a loop with its sessions and listeners. Nothing more is told of them; buffers stay until they are released.
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_free(struct tollfree_loop of);
+
+/*
+ A descriptor that is readable when there is something to do, once the loop is armed. It is the loop's: poll it, and leave it open.
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_fd(struct tollfree_loop of, int *fd);
+
+/*
+ What has happened next, if anything has: else the event's kind is `TOLLFREE_EVENT_NONE`. Never waits.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_loop_poll(struct tollfree_loop of, struct tollfree_event *event);
+
+/*
+ Waits for what happens next, for `timeout_ns` nanoseconds at most, `UINT64_MAX` for as long as it takes: looks at the rings while that is worth it,
+ and sleeps. The event's kind is `TOLLFREE_EVENT_NONE` when the time is over, and when another thread has called `tollfree_loop_wake`.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_loop_wait(struct tollfree_loop of,
+                       uint64_t timeout_ns,
+                       struct tollfree_event *event);
+
+/*
+ Before the program sleeps on the loop's descriptor: puts all sessions to sleep. `*may_sleep` is 0 where there is something already, or a
+ thread has called: call `tollfree_loop_poll` then. Else it is 1, and the program may sleep until the descriptor is readable, for `*timeout_ns`
+ nanoseconds at most (`UINT64_MAX`: without an end).
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_arm(struct tollfree_loop of,
+                      int *may_sleep,
+                      uint64_t *timeout_ns);
+
+/*
+ Has `tollfree_loop_wait`, or the program's own poll, return soon, also where the loop does not wait yet. Any thread; not in signal handlers.
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_wake(struct tollfree_loop of);
+
+/*
+ Now, in nanoseconds on the clock of deadlines: this host's monotonic one.
+ */
+uint64_t tollfree_now_ns(void);
+
+/*
+ Appends a pair to a block of metadata that is built in memory of the program's: `room` bytes at `block`, of which `*len` are used.
+ No call carries more than `TOLLFREE_METADATA_LEN_MAX` bytes, unless both ends are configured otherwise.
+
+ Names have digits, lower-case letters, `_`, `-` and `.`. Values have printable ASCII characters; those of names that end in `-bin` are
+ base64, as on HTTP/2.
+
+ @return 0, or an error's number: nothing is appended then.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_metadata_put(uint8_t *block, size_t room, size_t *len, struct tollfree_bytes name, struct tollfree_bytes value);
+
+/*
+ Reads the pair of a block that begins at `*at`, and moves `*at` behind it; begin with 0. At the end, `name->data` is null. Names and
+ values lie in the block: what a peer has sent is any bytes.
+
+ @return 0, or an error's number.
+ */
+int tollfree_metadata_next(struct tollfree_bytes block, size_t *at, struct tollfree_bytes *name, struct tollfree_bytes *value);
+
+/*
+ Begins to connect to the server at an address, `shm:///path` or `shm-abstract:name`. `TOLLFREE_EVENT_CONNECTED` or
+ `TOLLFREE_EVENT_NOT_CONNECTED` follows, within the handshake's time.
+
+ @return 0, or an error's number.
+ */
+int tollfree_connect(struct tollfree_loop of, struct tollfree_bytes to, struct tollfree_session *session);
+
+/*
+ Begins to attach to the gateway at an address, in a group of the gateway's config, as a server of services by their full names:
+ the calls of its clients come in this session. `process` is any number that the connections of one server have in common, and no
+ other server; `nth` counts these connections from 0. Events as of `tollfree_connect`.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_attach(struct tollfree_loop of,
+                    struct tollfree_bytes to,
+                    struct tollfree_bytes group,
+                    const struct tollfree_bytes *services,
+                    size_t service_count,
+                    const uint8_t (*process)[16],
+                    uint32_t nth,
+                    struct tollfree_session *session);
+
+/*
+ Listens at an address, `shm:///path` or `shm-abstract:name`: `TOLLFREE_EVENT_ACCEPTED` follows for each client.
+
+ @return 0, or an error's number.
+ */
+int tollfree_listen(struct tollfree_loop of, struct tollfree_bytes at, struct tollfree_listener *listener);
+
+/*
+ Takes no new clients, and removes the socket. Sessions go on.
+
+ @return 0, or an error's number.
+ */
+int tollfree_unlisten(struct tollfree_loop of, struct tollfree_listener listener);
+
+/*
+ Who is at the other end of a session.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_session_peer(struct tollfree_loop of, struct tollfree_session session, struct tollfree_peer *peer);
+
+/*
+ How many calls are under way in a session, those included that wait for their turn.
+
+ @return 0, or an error's number.
+ */
+int tollfree_session_call_count(struct tollfree_loop of, struct tollfree_session session, size_t *count);
+
+/*
+ Takes no more calls in a session (server): the client learns which it may make elsewhere. Calls under way go on.
+
+ @return 0, or an error's number.
+ */
+int tollfree_session_drain(struct tollfree_loop of, struct tollfree_session session);
+
+/*
+ Ends a session with all of its calls: `TOLLFREE_EVENT_ENDED` follows for each, then `TOLLFREE_EVENT_CLOSED`.
+
+ @return 0, or an error's number.
+ */
+int tollfree_session_close(struct tollfree_loop of, struct tollfree_session session);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TOLLFREE_H */
+
+#ifndef TOLLFREE_INLINE
+#define TOLLFREE_INLINE
+
+/* A text as the bytes that functions take. */
+static inline tollfree_bytes tollfree_text(const char *text)
+{
+  tollfree_bytes bytes = { (const uint8_t *)text, text ? strlen(text) : 0 };
+  return bytes;
+}
+
+/* Bytes that are copied, as the payload that functions take. */
+static inline tollfree_payload tollfree_copied(const void *data, size_t len)
+{
+  tollfree_payload payload = { { (const uint8_t *)data, len }, { 0 } };
+  return payload;
+}
+
+#endif  /* TOLLFREE_INLINE */

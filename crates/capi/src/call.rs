@@ -1,0 +1,193 @@
+//! Calls of all four kinds, by bytes.
+
+use std::ffi::c_int;
+
+use tollfree_driver_loop::{CallId, CallStart};
+use tollfree_layout::errors;
+
+use crate::buffer::Payload;
+use crate::error::{Failure, run};
+use crate::event::TOLLFREE_FLAG_COMPRESSED;
+use crate::loops::{Kept, Loop};
+use crate::pointers::{self, Bytes, Growing};
+use crate::session::Session;
+
+/// `flags` of a call's start: there is a message.
+pub const TOLLFREE_FLAG_HAS_MESSAGE: u32 = 8;
+/// `flags` of a call's start: no other message follows.
+pub const TOLLFREE_FLAG_LAST: u32 = 16;
+
+/// gRPC's codes: 0 to 16.
+const CODE_MAX: u32 = 16;
+
+/// A call. `{{0}, 0}` is none. No two calls of a loop have the same.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    session: Session,
+    number: u64,
+}
+
+/// How a call begins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// `sizeof(tollfree_start)`.
+    size: usize,
+    /// `/package.Service/Method`.
+    path: Bytes<'a>,
+    /// A block of metadata, or none.
+    metadata: Bytes<'a>,
+    /// The call ends with DEADLINE_EXCEEDED then, on the clock of `tollfree_now_ns`; 0: no matter when.
+    deadline_ns: u64,
+    /// The first message, with `TOLLFREE_FLAG_HAS_MESSAGE`.
+    message: Payload<'a>,
+    /// Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`.
+    flags: u32,
+    /// 0.
+    reserved: u32,
+}
+
+// SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
+unsafe impl Growing for Start<'_> {
+    const LEN_MIN: usize = size_of::<Start<'static>>();
+}
+
+impl Call {
+    pub(crate) const NONE: Call = Call { session: Session::NONE, number: 0 };
+
+    pub(crate) fn of(call: CallId) -> Call {
+        Call { session: Session::of(call.session()), number: call.number() }
+    }
+
+    fn id(self) -> CallId {
+        CallId::from_number(self.session.id(), self.number)
+    }
+
+    /// Has a loop do something for the call.
+    fn with(self, of: Loop, what: impl FnOnce(&mut Kept, CallId) -> Result<(), Failure>) -> c_int {
+        run(|| of.with(|kept| what(kept, self.id())))
+    }
+}
+
+fn check_flags(flags: u32, known: u32) -> Result<(), Failure> {
+    match flags & !known {
+        0 => Ok(()),
+        unknown => Err(Failure::new(
+            errors::USE_VALUE,
+            format!("flags has the bits {unknown:#x}, which the header does not list here"),
+        )),
+    }
+}
+
+fn check_code(code: u32) -> Result<u16, Failure> {
+    match code {
+        0..=CODE_MAX => Ok(code as u16),
+        other => Err(Failure::new(errors::USE_VALUE, format!("{other} is no status of gRPC: 0 to 16 are"))),
+    }
+}
+
+/// Begins a call. Where it can't be opened now, it waits for its turn.
+///
+/// @return 0, or an error's number.
+///
+/// # Safety
+/// Pointers that are not null point to as much as is said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollfree_call_start(
+    of: Loop,
+    session: Session,
+    start: *const Start<'_>,
+    call: Option<&mut Call>,
+) -> c_int {
+    run(|| {
+        let call = call.ok_or_else(|| Failure::null("the call"))?;
+        // SAFETY: the header asks for a structure of its size; others are refused (`pointers::tests`). ASan watches in the C tests.
+        let start = unsafe { pointers::read(start) }?;
+        check_flags(start.flags, TOLLFREE_FLAG_HAS_MESSAGE | TOLLFREE_FLAG_LAST | TOLLFREE_FLAG_COMPRESSED)?;
+        let message = match start.flags & TOLLFREE_FLAG_HAS_MESSAGE != 0 {
+            true => Some(start.message.message(start.flags & TOLLFREE_FLAG_COMPRESSED != 0)?),
+            false => None,
+        };
+        let begins = CallStart {
+            path: start.path.text("the path")?,
+            metadata: bytes::Bytes::copy_from_slice(start.metadata.get()?),
+            deadline_ns: (start.deadline_ns != 0).then_some(start.deadline_ns),
+            message,
+            is_last: start.flags & TOLLFREE_FLAG_LAST != 0,
+        };
+        of.with(|kept| {
+            *call = Call::of(kept.events.call(session.id(), begins)?);
+            Ok(())
+        })
+    })
+}
+
+/// Sends a message; `flags` is 0 or `TOLLFREE_FLAG_COMPRESSED`. It is kept until there is room and credit for it: `TOLLFREE_EVENT_SENT` tells when. A
+/// server's first message sends empty headers where no others were sent.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_send(of: Loop, call: Call, message: Payload<'_>, flags: u32) -> c_int {
+    call.with(of, |kept, call| {
+        check_flags(flags, TOLLFREE_FLAG_COMPRESSED)?;
+        Ok(kept.events.send(call, message.message(flags != 0)?)?)
+    })
+}
+
+/// Says that no message follows (client).
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_finish(of: Loop, call: Call) -> c_int {
+    call.with(of, |kept, call| Ok(kept.events.finish(call)?))
+}
+
+/// Sends the headers of an answer, once, before its messages (server): a block of metadata, or none.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_answer_headers(of: Loop, call: Call, metadata: Bytes<'_>) -> c_int {
+    call.with(of, |kept, call| {
+        Ok(kept.events.answer_headers(call, bytes::Bytes::copy_from_slice(metadata.get()?))?)
+    })
+}
+
+/// Ends a call with one of gRPC's statuses and a block of trailing metadata, or none, behind what was sent before (server).
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_answer_end(of: Loop, call: Call, code: u32, metadata: Bytes<'_>) -> c_int {
+    call.with(of, |kept, call| {
+        let block = bytes::Bytes::copy_from_slice(metadata.get()?);
+        Ok(kept.events.answer_end(call, check_code(code)?, block)?)
+    })
+}
+
+/// Answers a unary call: a message and status 0, without metadata (server). `flags` as of `tollfree_call_send`.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_answer(of: Loop, call: Call, message: Payload<'_>, flags: u32) -> c_int {
+    call.with(of, |kept, call| {
+        check_flags(flags, TOLLFREE_FLAG_COMPRESSED)?;
+        let message = message.message(flags != 0)?;
+        // A client's call takes no answer, which is to be known before anything is sent.
+        if !kept.events.serves(call) {
+            return Ok(kept.events.answer_headers(call, bytes::Bytes::new())?);
+        }
+        kept.events.send(call, message)?;
+        Ok(kept.events.answer_end(call, 0, bytes::Bytes::new())?)
+    })
+}
+
+/// Ends a call at once, in both directions; the peer sees one of gRPC's statuses. No event follows. A call that has ended before is left alone.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_cancel(of: Loop, call: Call, code: u32) -> c_int {
+    call.with(of, |kept, call| {
+        kept.events.cancel(call, check_code(code)?);
+        Ok(())
+    })
+}

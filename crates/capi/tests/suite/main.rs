@@ -1,0 +1,6 @@
+//! The library as C programs have it: its header, its functions, and programs that use both.
+
+mod examples;
+mod header;
+mod programs;
+mod support;
