@@ -144,6 +144,61 @@
 #define TOLLFREE_FLAG_SERVED 4
 
 /*
+ The field is absent.
+ */
+#define TOLLFREE_VALUE_ABSENT 0
+
+/*
+ A bool: `integer` is 0 or 1.
+ */
+#define TOLLFREE_VALUE_BOOL 1
+
+/*
+ A signed number: `integer`.
+ */
+#define TOLLFREE_VALUE_INT 2
+
+/*
+ An unsigned number: `integer`, to be read as `uint64_t`.
+ */
+#define TOLLFREE_VALUE_UINT 3
+
+/*
+ A float or double: `number`.
+ */
+#define TOLLFREE_VALUE_DOUBLE 4
+
+/*
+ A value of an enum, also one that the schema does not list: `integer`.
+ */
+#define TOLLFREE_VALUE_ENUM 5
+
+/*
+ A string: `bytes`, which are UTF-8 where the schema demands it.
+ */
+#define TOLLFREE_VALUE_STRING 6
+
+/*
+ Bytes: `bytes`.
+ */
+#define TOLLFREE_VALUE_BYTES 7
+
+/*
+ A message: the path goes on with a field's number.
+ */
+#define TOLLFREE_VALUE_MESSAGE 8
+
+/*
+ `count` elements: the path goes on with an element's index, from 0 on.
+ */
+#define TOLLFREE_VALUE_LIST 9
+
+/*
+ `count` entries: messages with the fields 1, the key, and 2, the value. Of equal keys the last counts.
+ */
+#define TOLLFREE_VALUE_MAP 10
+
+/*
  Bytes somewhere in memory. `data` may be null where `len` is 0. What a function is passed it reads before it returns, and does not
  keep; how long bytes stay that the library gives is said where it gives them.
  */
@@ -365,6 +420,50 @@ typedef struct tollfree_peer {
    */
   uint32_t reserved;
 } tollfree_peer;
+
+/*
+ Message types of a schema. `{0}` is none. Any thread; released once.
+ */
+typedef struct tollfree_table {
+  uint64_t id;
+} tollfree_table;
+
+/*
+ A message that is read where it lies. `{0}` is none. Any thread; released once.
+ */
+typedef struct tollfree_object {
+  uint64_t id;
+} tollfree_object;
+
+/*
+ What a field holds. What its kind does not name is 0.
+ */
+typedef struct tollfree_value {
+  /*
+   `sizeof(tollfree_value)`, set by the program.
+   */
+  size_t size;
+  /*
+   `TOLLFREE_VALUE_…`.
+   */
+  uint32_t kind;
+  /*
+   How many elements a list or map has.
+   */
+  uint32_t count;
+  /*
+   A whole number.
+   */
+  int64_t integer;
+  /*
+   A number of floating point.
+   */
+  double number;
+  /*
+   They lie in the object, until that is released.
+   */
+  struct tollfree_bytes bytes;
+} tollfree_value;
 
 #ifdef __cplusplus
 extern "C" {
@@ -639,6 +738,91 @@ int tollfree_session_drain(struct tollfree_loop of, struct tollfree_session sess
  @return 0, or an error's number.
  */
 int tollfree_session_close(struct tollfree_loop of, struct tollfree_session session);
+
+/*
+ Loads a table from its bytes, which are copied and checked.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_load(struct tollfree_bytes blob, struct tollfree_table *made);
+
+/*
+ Makes a table of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_compile(struct tollfree_bytes descriptor_set, struct tollfree_table *made);
+
+/*
+ A table's bytes, for another program to load. The payload's buffer is to be released.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_blob(struct tollfree_table of, struct tollfree_payload *payload);
+
+/*
+ The index of a message type in a table, by its full name, as `package.Message`.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_type(struct tollfree_table of, struct tollfree_bytes name, uint32_t *index);
+
+/*
+ Ends the use of a table. Objects that were made by it stay.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_release(struct tollfree_table of);
+
+/*
+ Takes a flat message of a type, if it is a sound one. It is read where it lies, if the payload has a buffer: what is wrapped there must stay as it is
+ until the object is released. Else it is copied.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_verify(struct tollfree_table of,
+                           uint32_t index,
+                           struct tollfree_payload flat,
+                           struct tollfree_object *made);
+
+/*
+ Makes an object of an encoded message, as protobuf has it.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_decode(struct tollfree_table of, uint32_t index, struct tollfree_bytes message, struct tollfree_object *made);
+
+/*
+ The message that an object is, encoded as protobuf has it. The payload's buffer is to be released.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_encode(struct tollfree_object of, struct tollfree_payload *payload);
+
+/*
+ The flat message that an object is. It lies in the object, until that is released.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_bytes(struct tollfree_object of, struct tollfree_bytes *flat);
+
+/*
+ Ends the use of an object, and of all that was read of it.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_release(struct tollfree_object of);
+
+/*
+ Reads a field of an object by its path: numbers of fields, and behind a list's or map's the index of an element. An empty path leads to the
+ message itself. A field that is absent, or lies in a message that is, has the kind `TOLLFREE_VALUE_ABSENT`.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+
+ @return 0, or an error's number.
+ */
+int tollfree_object_get(struct tollfree_object of, const uint32_t *path, size_t path_len, struct tollfree_value *value);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -14,6 +14,8 @@ mod loops;
 mod metadata;
 mod pointers;
 mod session;
+mod tables;
+mod values;
 
 pub use buffer::{
     Buffer, Payload, Release, tollfree_buffer_copy, tollfree_buffer_release, tollfree_buffer_retain,
@@ -31,6 +33,8 @@ pub use loops::*;
 pub use metadata::{tollfree_metadata_next, tollfree_metadata_put};
 pub use pointers::Bytes;
 pub use session::*;
+pub use tables::*;
+pub use values::*;
 
 /// The library's version, as `0.1.0`: a static text.
 #[unsafe(no_mangle)]

@@ -2,5 +2,6 @@
 
 mod examples;
 mod header;
+mod peers;
 mod programs;
 mod support;

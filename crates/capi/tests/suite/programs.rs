@@ -2,23 +2,26 @@
 
 use std::path::Path;
 
-use crate::support::{Place, run};
-
-const SANITIZERS: [&str; 3] =
-    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+use crate::support::{Place, SANITIZERS, run};
 
 fn runs(source: &str) {
-    let place = Place::new();
+    runs_with(source, &Place::new(), &[]);
+}
+
+fn runs_with(source: &str, place: &Place, others: &[&str]) {
     let source = format!("crates/capi/tests/c/{source}");
     let address = place.address();
     let said = match std::env::var_os("TOLLFREE_VALGRIND") {
-        None => run(place.compile(&source, &SANITIZERS), &[&address]),
+        None => run(place.compile(&source, &SANITIZERS), &[&[address.as_str()], others].concat()),
         Some(_) => {
             let program = place.compile(&source, &[]);
             let watch =
                 ["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"];
-            let arguments: Vec<&str> =
-                watch.into_iter().chain([program.to_str().expect("a path"), address.as_str()]).collect();
+            let arguments: Vec<&str> = watch
+                .into_iter()
+                .chain([program.to_str().expect("a path"), address.as_str()])
+                .chain(others.iter().copied())
+                .collect();
             run(Path::new("valgrind"), &arguments)
         }
     };
@@ -38,4 +41,12 @@ fn each_function_that_is_misused_returns_an_error() {
 #[test]
 fn other_threads_wake_loops_and_release_buffers() {
     runs("threads.c");
+}
+
+#[test]
+fn messages_are_read_and_written_by_tables() {
+    let place = Place::new();
+    let descriptors = place.path().join("descriptors.bin");
+    std::fs::write(&descriptors, tollfree_stubs::FILE_DESCRIPTOR_SET).expect("a file");
+    runs_with("tables.c", &place, &[descriptors.to_str().expect("a path")]);
 }

@@ -11,6 +11,10 @@ use tempfile::TempDir;
 /// Longer than anything takes.
 const LONG: Duration = Duration::from_secs(120);
 
+/// Settings with which a program ends at what it does wrong in memory, or leaks.
+pub(crate) const SANITIZERS: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two directories above").to_owned()
 }
@@ -114,6 +118,7 @@ impl Serving {
             .arg(address)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{program:?}: {error}"));
         let mut line = String::new();
