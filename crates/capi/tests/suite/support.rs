@@ -31,9 +31,9 @@ fn done(command: &mut Command) -> String {
     text
 }
 
-/// Runs a command to its end; what it prints.
+/// Runs a command to its end; what it prints. A program that hangs is ended, which fails.
 pub(crate) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> String {
-    done(Command::new(program.as_ref()).args(arguments))
+    done(Command::new("timeout").arg("300").arg(program.as_ref()).args(arguments))
 }
 
 /// Where the library is installed, as `make install-c` does it.
