@@ -70,12 +70,17 @@ func callerOf(header metadata.MD) *Caller {
 	for _, name := range header[headerName] {
 		caller.Names = append(caller.Names, unescaped(name))
 	}
+	withoutGateway(header)
+	return caller
+}
+
+// withoutGateway leaves out of a header what only a gateway says.
+func withoutGateway(header metadata.MD) {
 	for name := range header {
 		if strings.HasPrefix(name, gatewayPrefix) {
 			delete(header, name)
 		}
 	}
-	return caller
 }
 
 // unescaped undoes percent-encoding; what is none stays as it is.

@@ -24,6 +24,9 @@ func transportConfig(o *dialOptions) transport.Config {
 func transportDialer(o *dialOptions) dialer {
 	config := transportConfig(o)
 	return func(ctx context.Context, address string) (call.Client, error) {
+		if o.via != "" {
+			return transport.DialVia(ctx, address, o.via, config)
+		}
 		return transport.Dial(ctx, address, config)
 	}
 }

@@ -22,6 +22,8 @@ type client struct {
 	session context.Context
 	// gateway says that it hands in calls of others.
 	gateway bool
+	// neighbor is who it is where a gateway has led it here; nil: it has come by itself.
+	neighbor *Caller
 	// last is the header of the last call. Calls of one client often have the same.
 	last atomic.Pointer[shownHeader]
 }
@@ -81,8 +83,12 @@ func (c *client) show(header metadata.MD) *shownHeader {
 	subtype, ok := subtypeOf(first(header, headerContentType))
 	compression := first(header, headerEncoding)
 	last := &shownHeader{came: header, shown: shown, plain: ok && subtype == "" && (compression == "" || compression == encoding.Identity)}
-	if c.gateway {
+	switch {
+	case c.gateway:
 		last.caller = callerOf(shown)
+	case c.neighbor != nil:
+		withoutGateway(shown)
+		last.caller = c.neighbor
 	}
 	if c.session != nil {
 		last.context = last.within(c.session)

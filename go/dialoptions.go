@@ -12,6 +12,7 @@ import (
 	rules "github.com/tollfree/tollfree/go/internal/balancer"
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
+	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
 // A DialOption is a setting of NewClient. Its name is that of grpc's option, whose type package grpc keeps to itself.
@@ -36,6 +37,7 @@ type dialOptions struct {
 	agent       string
 	admits      func(uid uint32) bool // nil: the own user
 	pool        *pool.Pool            // nil: none
+	via         string                // the target of all calls, which gateways make; empty: none
 	dial        dialer
 }
 
@@ -49,6 +51,11 @@ func newDialOptions(address string, options []DialOption) (*dialOptions, error) 
 	for _, target := range o.targets {
 		if err := checkAddress(target.Address); err != nil {
 			return nil, err
+		}
+	}
+	if o.via != "" {
+		if err := transport.CheckTarget(o.via); err != nil {
+			return nil, fmt.Errorf("tollfree: WithVia: %w; write https://host:port, http://host:port or group:name", err)
 		}
 	}
 	if o.firstUnary != nil {
@@ -183,6 +190,19 @@ func WithUserAgent(agent string) DialOption {
 func WithPeers(admits func(uid uint32) bool) DialOption {
 	return func(o *dialOptions) error {
 		o.admits = admits
+		return nil
+	}
+}
+
+// WithVia says that the addresses are those of gateways, which make the client's calls at target: "https://host:port",
+// "http://host:port", or "group:name" for the backends of a group. If a gateway with a group's target names the one process that
+// would get the calls, they go to that process in a session of their own (a direct connection): see ClientConn.Direct.
+func WithVia(target string) DialOption {
+	return func(o *dialOptions) error {
+		if target == "" {
+			return errors.New("tollfree: WithVia got no target: write https://host:port, http://host:port or group:name")
+		}
+		o.via = target
 		return nil
 	}
 }

@@ -36,6 +36,8 @@ type session struct {
 	peer        *peer.Peer
 	outstanding atomic.Int32
 	record      *rules.Record // nil: nobody counts how calls end
+	// gateway is, of a direct connection, the session with the gateway that has led to it; nil: it is none.
+	gateway *session
 }
 
 // ended counts how a call has ended, by its error. One that the caller has dropped says nothing of the server.
@@ -73,6 +75,7 @@ type endpoint struct {
 	priority uint32
 	record   *rules.Record // nil: nobody counts how calls end
 	dial     dialer
+	direct   *directConnection // nil: none is asked for
 	handler  stats.Handler
 	eager    bool
 	context  context.Context // the client's: until Close
@@ -94,9 +97,13 @@ type endpoint struct {
 }
 
 func newEndpoint(ctx context.Context, target *rules.Target, o *dialOptions, handler stats.Handler, eager bool, record *rules.Record, changed func()) *endpoint {
-	return &endpoint{
+	e := &endpoint{
 		address: target.Address, priority: target.Priority, record: record, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
 	}
+	if o.via != "" && len(o.targets) == 1 {
+		e.direct = newDirectConnection(e, transportConfig(o))
+	}
+	return e
 }
 
 // ready is the session that takes calls, or nil.
@@ -104,6 +111,9 @@ func (e *endpoint) ready() *session {
 	s := e.current.Load()
 	if s == nil || s.open() {
 		return s
+	}
+	if s.gateway != nil && s.gateway.open() {
+		return s.gateway
 	}
 	return nil
 }
@@ -284,17 +294,33 @@ func backoff(low, high time.Duration, failures int) time.Duration {
 	return d + rand.N(d)
 }
 
-func (e *endpoint) install(client call.Client) {
+func (e *endpoint) newSession(client call.Client) *session {
 	s := &session{client: client, peer: peerOf(client.Peer()), record: e.record}
 	s.unary, _ = client.(call.UnaryClient)
+	return s
+}
+
+func (e *endpoint) install(client call.Client) {
+	s := e.newSession(client)
 	_, end := beginSession(e.context, e.handler, s.peer, true)
 	e.mu.Lock()
 	e.current.Store(s)
 	e.connecting, e.failures, e.refused, e.err = false, 0, false, nil
 	e.watchers.Add(1)
 	e.mu.Unlock()
+	if e.direct != nil {
+		e.watchers.Add(1)
+		go e.direct.keep(s)
+	}
 	e.changed()
 	go e.watch(s, end)
+}
+
+// retire has no more calls go by a session that a gateway or server ends, nor by the direct connection that it has led to.
+func (e *endpoint) retire(s *session) {
+	if current := e.current.Load(); current == s || current != nil && current.gateway == s {
+		e.current.CompareAndSwap(current, nil)
+	}
 }
 
 // watch waits until s takes no more calls, then until it is over, and releases it.
@@ -308,7 +334,7 @@ func (e *endpoint) watch(s *session, end func()) {
 	case <-e.context.Done():
 		return
 	}
-	e.current.CompareAndSwap(s, nil)
+	e.retire(s)
 	if time.Since(begun) < longPauseMin {
 		// A server that ends its sessions at once is not to be asked without a pause.
 		e.mu.Lock()

@@ -36,6 +36,8 @@ type Server struct {
 	stopped   bool
 	listeners map[*Listener]bool
 	loops     sync.WaitGroup // of Serve
+	stopping  chan struct{}  // closed by Stop and GracefulStop
+	admitted  atomic.Int32   // processes that gateways have named
 	abort     context.Context
 	abortNow  context.CancelFunc // ends the wait of GracefulStop
 	over      chan struct{}      // closed when Stop or GracefulStop has done its work
@@ -65,7 +67,7 @@ func NewServer(options ...ServerOption) *Server {
 	s := &Server{
 		options: o, handler: oneHandler(o.handlers), unary: chainUnary(o.unary), stream: chainStream(o.stream),
 		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
-		over: make(chan struct{}),
+		over: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.plain = s.handler == nil && o.codec == nil && protobufIsOurs
 	s.abort, s.abortNow = context.WithCancel(context.Background())
@@ -185,7 +187,7 @@ func (s *Server) ServeListener(l *Listener) error {
 	s.serving = true
 	s.loops.Add(1)
 	s.mu.Unlock()
-	err := l.listener.Serve(call.Service{Handler: s.handle, Inline: s.inline, Session: s.session})
+	err := l.listener.Serve(s.asService())
 	s.loops.Done()
 	if err != nil {
 		l.Close()
@@ -200,6 +202,11 @@ func (s *Server) ServeListener(l *Listener) error {
 	return nil
 }
 
+// asService is what the transport has to know.
+func (s *Server) asService() call.Service {
+	return call.Service{Handler: s.handle, Inline: s.inline, Session: s.session}
+}
+
 func (s *Server) forget(l *Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +217,10 @@ func (s *Server) forget(l *Listener) {
 func (s *Server) stop() []*Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped = true
+	if !s.stopped {
+		s.stopped = true
+		close(s.stopping)
+	}
 	all := make([]*Listener, 0, len(s.listeners))
 	for l := range s.listeners {
 		all = append(all, l)
@@ -246,6 +256,9 @@ func (s *Server) GracefulStop() {
 func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
 	from := peerOf(p)
 	of := &client{agent: []string{p.Agent}, gateway: p.Gateway}
+	if p.Neighbor {
+		of.neighbor = neighborCaller(p)
+	}
 	ctx, end := beginSession(context.WithValue(peer.NewContext(ctx, from), clientKey{}, of), s.handler, from, false)
 	of.session = ctx
 	return ctx, end
@@ -275,6 +288,10 @@ func (s *Server) handle(from call.ServerCall) {
 	if s.servePlain(from, m) {
 		return
 	}
+	if path == admitMethod && from.Peer().Gateway {
+		s.admit(from)
+		return
+	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
 		m = &method{path: path, stream: s.options.unknown}
 	}
@@ -293,7 +310,7 @@ func (s *Server) handle(from call.ServerCall) {
 
 // isReserved says of a method that it is the protocol's own, which a gateway may ask for and a server may lack.
 func isReserved(path string) bool {
-	for _, service := range [...]string{"/tollfree.Objects/", "/tollfree.DirectConnection/"} {
+	for _, service := range [...]string{"/tollfree.Objects/", directService} {
 		if strings.HasPrefix(path, service) {
 			return true
 		}

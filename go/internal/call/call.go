@@ -52,6 +52,8 @@ type Peer struct {
 	Agent    string
 	// Gateway says that the process hands in calls of others: it has been attached to.
 	Gateway bool
+	// Neighbor says that a gateway has led the process here: a direct connection.
+	Neighbor bool
 }
 
 // A Client is one session as its client sees it. All methods are safe for use by several goroutines.

@@ -60,10 +60,27 @@ func Start(t testing.TB, arguments ...string) (stop func()) {
 // A case that fails fails the test, and so does the time limit.
 func Call(t testing.TB, address, pool, directory string, limit time.Duration, except ...string) {
 	t.Helper()
-	arguments := []string{"call", address}
+	arguments := []string{address}
 	if pool != "" {
 		arguments = append(arguments, "--pool", pool)
 	}
+	runCases(t, arguments, directory, limit, except)
+}
+
+// CallVia does as Call by way of a gateway: with calls to target, which begin only when they go by a direct connection where direct is
+// set.
+func CallVia(t testing.TB, gateway, target string, direct bool, limit time.Duration, except ...string) {
+	t.Helper()
+	arguments := []string{gateway, "--via", target}
+	if direct {
+		arguments = append(arguments, "--direct")
+	}
+	runCases(t, arguments, "", limit, except)
+}
+
+func runCases(t testing.TB, arguments []string, directory string, limit time.Duration, except []string) {
+	t.Helper()
+	arguments = append([]string{"call"}, arguments...)
 	for _, name := range except {
 		arguments = append(arguments, "--except", name)
 	}

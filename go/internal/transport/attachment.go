@@ -66,7 +66,7 @@ func (a *attachment) Serve(service call.Service) error {
 		met, err := a.meet()
 		if err == nil {
 			attached, pause = true, attachPauseMin
-			a.host(met, &service, true)
+			a.host(met, &service, gateway)
 		} else if final := isFinal(err); final && !attached {
 			return fmt.Errorf("%s: %w", a.address, err)
 		}
@@ -104,7 +104,7 @@ func (a *attachment) meet() (*meeting, error) {
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &a.config, nil, a.registration)
+	met, err := attach(conn, &a.config, &presentation{kind: wire.KindAttach, registration: a.registration})
 	if err != nil {
 		stop()
 		return nil, err

@@ -236,7 +236,7 @@ func linked(b testing.TB, handler call.Handler) (c *client, server *link) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	met, err := attach(conn, &config, nil, nil)
+	met, err := attach(conn, &config, &presentation{kind: wire.KindHello})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -30,11 +30,15 @@ func Dial(ctx context.Context, address string, config Config) (call.Client, erro
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	c, err := dial(ctx, where, config.filled(), func(ctx context.Context) (*rendezvous.Conn, error) { return rendezvous.Connect(ctx, where) }, nil)
+	c, err := dial(ctx, where, config.filled(), connectTo(where), &presentation{kind: wire.KindHello})
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+func connectTo(where rendezvous.Address) func(context.Context) (*rendezvous.Conn, error) {
+	return func(ctx context.Context) (*rendezvous.Conn, error) { return rendezvous.Connect(ctx, where) }
 }
 
 // An Offered is a session that a server has offered over TCP, whose ends the client knows.
@@ -61,7 +65,7 @@ func DialOffered(ctx context.Context, directory string, offered *Offered, config
 	connect := func(ctx context.Context) (*rendezvous.Conn, error) {
 		return rendezvous.ConnectOffered(ctx, directory, where, file)
 	}
-	c, err := dial(ctx, where, config.filled(), connect, &upgrade{offered.Token, offered.Ends})
+	c, err := dial(ctx, where, config.filled(), connect, &presentation{kind: wire.KindHello, upgrade: &upgrade{offered.Token, offered.Ends}})
 	if err != nil {
 		return nil, answer, err
 	}
@@ -69,7 +73,7 @@ func DialOffered(ctx context.Context, directory string, offered *Offered, config
 }
 
 // dial makes a session at an address to which connect connects.
-func dial(ctx context.Context, where rendezvous.Address, config Config, connect func(context.Context) (*rendezvous.Conn, error), upgrade *upgrade) (*client, error) {
+func dial(ctx context.Context, where rendezvous.Address, config Config, connect func(context.Context) (*rendezvous.Conn, error), as *presentation) (*client, error) {
 	fail := func(code codes.Code, err error) error { return status.Errorf(code, "%s: %s", where, err) }
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -87,7 +91,7 @@ func dial(ctx context.Context, where rendezvous.Address, config Config, connect 
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &config, upgrade, nil)
+	met, err := attach(conn, &config, as)
 	stopped := stop()
 	var users *usersError
 	switch {

@@ -253,7 +253,7 @@ func met(t *testing.T, address string, config *Config) *meeting {
 	if err != nil {
 		t.Fatal(err)
 	}
-	met, err := attach(conn, config, nil, nil)
+	met, err := attach(conn, config, &presentation{kind: wire.KindHello})
 	if err != nil {
 		t.Fatal(err)
 	}

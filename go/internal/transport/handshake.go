@@ -57,7 +57,7 @@ func (c *Config) hello(kind uint32) wire.Hello {
 		StreamWindow: wire.StreamWindowDefault, SessionWindow: c.sessionWindow(), ClockNS: clockNow(),
 		AreaLenMax: wire.AreaLenMax, MetadataLenMax: wire.MetadataLenMax, Text: c.Agent,
 	}
-	if kind != wire.KindHello {
+	if kind != wire.KindHello && kind != wire.KindVia {
 		hello.StreamCount = c.StreamCount
 	}
 	if c.Pool != nil {
@@ -127,9 +127,18 @@ type upgrade struct {
 	ends  Ends
 }
 
-// attach makes a client's handshake, with what it presents, if not nil; or with a registration, if not nil, that of a server that attaches to
-// a gateway. conn is closed where it fails.
-func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, registration []byte) (met *meeting, err error) {
+// A presentation is what the end that connects says beside its sizes.
+type presentation struct {
+	// kind is HELLO, ATTACH or VIA.
+	kind uint32
+	// registration follows ATTACH and VIA.
+	registration []byte
+	// upgrade is not nil of a client that was offered the session over TCP.
+	upgrade *upgrade
+}
+
+// attach makes the handshake of the end that connects. conn is closed where it fails.
+func attach(conn *rendezvous.Conn, config *Config, as *presentation) (met *meeting, err error) {
 	m := &meeting{conn: conn}
 	defer func() {
 		if err != nil {
@@ -142,21 +151,17 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, registratio
 	if m.own, err = makeRegion(); err != nil {
 		return nil, err
 	}
-	kind := uint32(wire.KindHello)
-	if registration != nil {
-		kind = wire.KindAttach
-	}
-	hello := config.hello(kind)
-	hello.BodyLen = uint32(len(registration))
-	if upgrade != nil {
+	hello := config.hello(as.kind)
+	hello.BodyLen = uint32(len(as.registration))
+	if as.upgrade != nil {
 		hello.Features |= wire.FeatureUpgrade
 		hello.Required |= wire.FeatureUpgrade
-		hello.Token = upgrade.token
-		upgrade.ends.put(&hello)
+		hello.Token = as.upgrade.token
+		as.upgrade.ends.put(&hello)
 	}
 	sendErr := conn.SendHello(&hello, m.own.FD())
-	if sendErr == nil && registration != nil {
-		sendErr = conn.SendRegistration(registration)
+	if sendErr == nil && as.registration != nil {
+		sendErr = conn.SendRegistration(as.registration)
 	}
 	m.own.Sent()
 	// A server may refuse at first sight, and hang up.
@@ -180,10 +185,10 @@ func attach(conn *rendezvous.Conn, config *Config, upgrade *upgrade, registratio
 	if err := m.take(&said, fd); err != nil {
 		return nil, err
 	}
-	if upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
+	if as.upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
 		return nil, &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
 	}
-	if (said.StreamCount == 0) != (registration != nil) {
+	if (said.StreamCount == 0) != (as.kind == wire.KindAttach) {
 		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a gateway that takes some"}
 	}
 	if sendErr != nil {

@@ -108,15 +108,34 @@ func (l *listener) Serve(service call.Service) error {
 			}()
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
-			// Descriptors come back when sessions end; nothing tells when.
-			time.Sleep(10 * time.Millisecond)
-		case errors.Is(err, unix.ECONNABORTED):
-		default:
+		case !l.acceptAgain(err):
 			return fmt.Errorf("%s: accept: %w", l.address, err)
 		}
 	}
 }
+
+// acceptAgain says whether another accept may succeed after an error, and waits where that needs time.
+func (l *listener) acceptAgain(err error) bool {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		// Descriptors come back when sessions end; nothing tells when.
+		time.Sleep(10 * time.Millisecond)
+		return true
+	}
+	return errors.Is(err, unix.ECONNABORTED)
+}
+
+// A via says by which way a session's client has come.
+type via uint8
+
+const (
+	// byItself: it has connected to the server's socket.
+	byItself via = iota
+	// gateway: it is one that the server has attached to.
+	gateway
+	// neighbor: it is a process that the gateway has named, by a direct connection.
+	neighbor
+)
 
 // serverCloses is what clients are told of a session that a server closes.
 const serverCloses = "the server has closed the session"
@@ -140,13 +159,13 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 		return
 	}
 	peer.SetDeadline(time.Time{})
-	l.host(met, service, false)
+	l.host(met, service, byItself)
 }
 
-// host serves a session until it is over. gateway says that its client is one.
-func (l *listener) host(met *meeting, service *call.Service, gateway bool) {
+// host serves a session until it is over.
+func (l *listener) host(met *meeting, service *call.Service, by via) {
 	from := met.peerAt(l.address.String())
-	from.Gateway = gateway
+	from.Gateway, from.Neighbor = by == gateway, by == neighbor
 	host := host{
 		parent: context.Background(), ended: l.forget,
 		serve: func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) },

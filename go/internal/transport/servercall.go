@@ -250,7 +250,7 @@ func (c *serverCall) sendError() error {
 func (c *serverCall) over() bool { return c.finished || c.End().Kind != session.NotEnded }
 
 func (c *serverCall) SendHeader(header metadata.MD) error {
-	block, err := headersBlock(header)
+	block, err := headersBlock(c.link.answered(header))
 	if err != nil {
 		return err
 	}
@@ -327,10 +327,10 @@ func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *
 	composed, has, err := l.composeReply(message, nil)
 	var block, trailers []byte
 	if err == nil {
-		block, err = headersBlock(header)
+		block, err = headersBlock(c.link.answered(header))
 	}
 	if err == nil {
-		trailers, err = trailersBlock(outcome, trailer)
+		trailers, err = trailersBlock(outcome, c.link.answered(trailer))
 	}
 	l.mu.Lock()
 	defer l.unlock()

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,23 @@ func codeOf(code uint16, cancelled bool) codes.Code {
 		return codes.Unknown
 	}
 	return codes.Code(code)
+}
+
+// ofGateways begins names that only a gateway may say something by.
+const ofGateways = "tollfree-"
+
+// answered is what of an answer's metadata the client gets: by a direct connection as little of a gateway's as through the gateway.
+func (l *link) answered(md metadata.MD) metadata.MD {
+	if !l.peer.Neighbor {
+		return md
+	}
+	kept := metadata.MD{}
+	for name, values := range md {
+		if !strings.HasPrefix(name, ofGateways) {
+			kept[name] = values
+		}
+	}
+	return kept
 }
 
 // headersBlock is metadata as they travel.

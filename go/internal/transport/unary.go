@@ -151,10 +151,10 @@ func (c *serverCall) FinishUnary(header metadata.MD, message *call.Message, shor
 	composed, has, err := l.composeReply(message, short)
 	var block, trailers []byte
 	if err == nil {
-		block, err = headersBlock(header)
+		block, err = headersBlock(c.link.answered(header))
 	}
 	if err == nil {
-		trailers, err = trailersBlock(outcome, trailer)
+		trailers, err = trailersBlock(outcome, c.link.answered(trailer))
 	}
 	l.mu.Lock()
 	err = c.finish(block, trailers, composed, has, err, outcome)

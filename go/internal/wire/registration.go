@@ -43,6 +43,16 @@ func (i *Registration) Encode() ([]byte, error) {
 	return b, nil
 }
 
+// EncodeTarget gives the bytes of what a client's calls by way of a gateway are to reach.
+//
+// Errors: a text that is no target.
+func EncodeTarget(target string) ([]byte, error) {
+	if !isVisible(target, TargetLenMax) {
+		return nil, fmt.Errorf("the target %q: a target has 1 to %d visible ASCII characters", target, TargetLenMax)
+	}
+	return []byte(target), nil
+}
+
 func isVisible(name string, lenMax int) bool {
 	for i := range len(name) {
 		if name[i] <= ' ' || name[i] > '~' {

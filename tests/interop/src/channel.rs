@@ -26,6 +26,17 @@ pub struct Target {
     pub patience: Duration,
     /// A memory pool by which large payloads go, where the server is a member of it too.
     pub pool: Option<tollfree::pool::Pool>,
+    /// What the calls are to reach, where the server is a gateway.
+    pub via: Option<Via>,
+}
+
+/// The target of calls by way of a gateway.
+#[derive(Clone, Debug)]
+pub struct Via {
+    /// `group:name`, `http://host:port` or `https://host:port`.
+    pub target: String,
+    /// Whether calls begin only when they go by a direct connection.
+    pub is_direct: bool,
 }
 
 impl Target {
@@ -52,13 +63,32 @@ impl Target {
             if let Some(pool) = &self.pool {
                 builder = builder.pool(pool.clone());
             }
-            return Ok(AnyChannel::Ours(builder.connect().await?));
+            if let Some(via) = &self.via {
+                builder = builder.via(&*via.target);
+            }
+            let channel = builder.connect().await?;
+            if self.via.as_ref().is_some_and(|via| via.is_direct) {
+                until_direct(&channel).await?;
+            }
+            return Ok(AnyChannel::Ours(channel));
         }
         let ca = self.ca.as_ref().ok_or("an https server needs certificates to check it with")?;
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
         let endpoint = Endpoint::try_from(self.uri.clone())?.tls_config(tls)?;
         Ok(AnyChannel::Tonic(endpoint.connect().await?))
     }
+}
+
+/// Waits until calls go by a direct connection.
+async fn until_direct(channel: &tollfree::Channel) -> Result<(), StdError> {
+    let began = Instant::now();
+    while !channel.path().to_string().contains("by a direct connection") {
+        if began.elapsed() > Duration::from_secs(20) {
+            return Err(channel.path().to_string().into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
 }
 
 /// An error and what caused it.

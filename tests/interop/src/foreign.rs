@@ -109,7 +109,7 @@ impl Lab {
     }
 
     pub(crate) fn target(&self, uri: String) -> Target {
-        Target { uri, ca: Some(self.ca.clone()), patience: TIME_MAX, pool: None }
+        Target { uri, ca: Some(self.ca.clone()), patience: TIME_MAX, pool: None, via: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

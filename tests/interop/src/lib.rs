@@ -14,7 +14,7 @@ mod metrics;
 mod service;
 
 pub use certificates::Certificates;
-pub use channel::{AnyChannel, Target};
+pub use channel::{AnyChannel, Target, Via};
 pub use service::{plain_tonic, server};
 
 /// The test services' messages and stubs.

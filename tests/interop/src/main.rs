@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::io::AsyncReadExt as _;
 use tollfree::pool::{Address, Capacity, Config, Pool};
+use tollfree_interop::Via;
 use tonic::transport::{Identity, ServerTlsConfig};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -63,6 +64,12 @@ enum Command {
         /// Join the memory pool that is coordinated at this address; large payloads go by it
         #[arg(long)]
         pool: Option<Address>,
+        /// The address is a gateway's; call this target by way of it
+        #[arg(long)]
+        via: Option<String>,
+        /// Call only by a direct connection
+        #[arg(long, requires = "via")]
+        direct: bool,
     },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
@@ -92,7 +99,9 @@ async fn main() -> ExitCode {
         Command::Attach { socket } => attach(socket).await,
         Command::Gateway { config } => gateway(config).await,
         Command::Tonic { address } => plain_tonic(address).await,
-        Command::Call { address, except, pool } => call(address, except, pool).await,
+        Command::Call { address, except, pool, via, direct } => {
+            call(address, except, pool, via.map(|target| Via { target, is_direct: direct })).await
+        }
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
@@ -142,9 +151,14 @@ async fn gateway(config: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
-async fn call(address: String, except: Vec<String>, pool: Option<Address>) -> Result<(), Error> {
+async fn call(
+    address: String,
+    except: Vec<String>,
+    pool: Option<Address>,
+    via: Option<Via>,
+) -> Result<(), Error> {
     let pool = pool.map(|address| Pool::join(&address, Config::default())).transpose()?;
-    let failures = pairings::call(address, &except, pool).await;
+    let failures = pairings::call(address, &except, pool, via).await;
     if failures.is_empty() {
         return Ok(());
     }

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use tollfree::pool::Pool;
-use tollfree_interop::Target;
 use tollfree_interop::cases::{CASES, Case, Failure, Load};
+use tollfree_interop::{Target, Via};
 
 use crate::foreign::{self, Lab, TIME_MAX};
 
@@ -67,7 +67,7 @@ impl Pairing {
 impl Pairing {
     /// Our client against grpc-go's server, nowhere.
     pub(crate) fn with_grpc_go() -> Pairing {
-        let target = Target { uri: String::new(), ca: None, patience: TIME_MAX, pool: None };
+        let target = Target { uri: String::new(), ca: None, patience: TIME_MAX, pool: None, via: None };
         Pairing { client: OURS, server: THEIRS, way: "http", by: By::Us(target) }
     }
 }
@@ -132,8 +132,13 @@ pub(crate) async fn run(lab: &Lab, pairings: Vec<Pairing>) -> Vec<Column> {
 }
 
 /// Runs all cases of our client against a server, but for some. What is not as it should be.
-pub(crate) async fn call(uri: String, except: &[String], pool: Option<Pool>) -> Vec<String> {
-    let target = Target { uri, ca: None, patience: TIME_MAX, pool };
+pub(crate) async fn call(
+    uri: String,
+    except: &[String],
+    pool: Option<Pool>,
+    via: Option<Via>,
+) -> Vec<String> {
+    let target = Target { uri, ca: None, patience: TIME_MAX, pool, via };
     let mut failures = Vec::new();
     for case in CASES.iter().filter(|case| !except.iter().any(|name| name == case.name)) {
         match ours(case, &target).await {

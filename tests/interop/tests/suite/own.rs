@@ -39,7 +39,13 @@ impl Running {
             tokio::spawn(
                 async move { server.serve_with_shutdown(&serving, async { drop(stopped.await) }).await },
             );
-        let target = Target { uri, ca: Some(certificates.ca), patience: Duration::from_secs(10), pool: None };
+        let target = Target {
+            uri,
+            ca: Some(certificates.ca),
+            patience: Duration::from_secs(10),
+            pool: None,
+            via: None,
+        };
         Running { target, stop: Some(stop), server, _directory: directory }
     }
 
@@ -149,7 +155,8 @@ async fn a_server_without_the_services_fails_every_case() {
 async fn a_server_that_is_not_there_is_a_failure_that_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let uri = format!("shm://{}", directory.path().join("none.sock").display());
-    let target = Target { uri: uri.clone(), ca: None, patience: Duration::from_millis(50), pool: None };
+    let target =
+        Target { uri: uri.clone(), ca: None, patience: Duration::from_millis(50), pool: None, via: None };
     let failure = CASES[0].run(&target, LOAD).await.unwrap_err();
     assert!(matches!(failure, Failure::Connect { .. }), "{failure}");
     assert!(failure.to_string().contains(&uri), "{failure}");

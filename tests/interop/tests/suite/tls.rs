@@ -48,7 +48,7 @@ async fn one_server_serves_plain_and_tls() {
     let (plain, tls) = (free("http"), free("https"));
     serve(server().tls_config(config(&certificates)), &[&plain, &tls]).await;
     for uri in [plain, tls] {
-        let target = Target { uri, ca: Some(certificates.ca.clone()), patience: SLOW, pool: None };
+        let target = Target { uri, ca: Some(certificates.ca.clone()), patience: SLOW, pool: None, via: None };
         let channel = target.connect().await.unwrap();
         TestServiceClient::new(channel).empty_call(Empty {}).await.unwrap();
     }
@@ -148,7 +148,7 @@ async fn a_local_socket_is_offered_over_plain_tcp_and_not_under_tls() {
     let uris = [shm.clone(), plain.clone(), tls.clone()];
     tokio::spawn(async move { server.serve_many(uris.iter().map(String::as_str)).await.unwrap() });
     for (uri, offered) in [(plain, true), (tls, false)] {
-        let target = Target { uri, ca: Some(certificates.ca.clone()), patience: SLOW, pool: None };
+        let target = Target { uri, ca: Some(certificates.ca.clone()), patience: SLOW, pool: None, via: None };
         let mut channel = target.connect().await.unwrap();
         TestServiceClient::new(channel.clone()).empty_call(Empty {}).await.unwrap();
         let ask = http::Request::post("/tollfree.Upgrade/Ask").body(tonic::body::Body::empty()).unwrap();
