@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
 const (
@@ -45,6 +47,20 @@ func checkAddress(address string) error {
 	}
 	return fmt.Errorf("tollfree: address %q has %s scheme that Tollfree serves: write %s:///run/app/greeter.sock or %s:greeter here, "+
 		"and use grpc.NewClient or grpc.NewServer for other addresses", address, article(scheme), schemePath, schemeAbstract)
+}
+
+// checkGateway does as checkAddress for the address of a gateway, which may be another host's where there are certificates.
+func checkGateway(address string, certificates *transport.Certificates) error {
+	if !strings.HasPrefix(address, transport.StreamScheme) {
+		return checkAddress(address)
+	}
+	if certificates == nil {
+		return fmt.Errorf("tollfree: address %q is a gateway's of another host, which needs certificates: set Certificates or WithCertificates", address)
+	}
+	if err := transport.CheckStreamAddress(address); err != nil {
+		return fmt.Errorf("tollfree: %w", err)
+	}
+	return nil
 }
 
 func article(scheme string) string {

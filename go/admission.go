@@ -29,6 +29,9 @@ func (s *Server) admit(from call.ServerCall) {
 }
 
 func (s *Server) admitUntil(from call.ServerCall) error {
+	if from.Peer().Secret != nil {
+		return status.Error(codes.FailedPrecondition, "tollfree: a gateway of another host can't name processes of this one")
+	}
 	process, ok := transport.ParseProcess(first(from.Header(), headerProcess))
 	if !ok {
 		return status.Errorf(codes.InvalidArgument, "tollfree: %s names no process", headerProcess)

@@ -17,9 +17,11 @@ import (
 // of a group. It returns as Serve does. A gateway that is not there yet, or goes away, is waited for; one that refuses this process
 // for good the first time is an error. Peers says as which users the gateway may run.
 //
+// A gateway of another host has an address of the form "device+tls://host:port", and Certificates says by what the two know each other.
+//
 // Handlers see the gateway as their peer, and CallerFromContext says for whom it calls.
 func (s *Server) Attach(address, group string) error {
-	if err := checkAddress(address); err != nil {
+	if err := checkGateway(address, s.options.certificates); err != nil {
 		return err
 	}
 	l, err := s.bind(func() (call.Listener, error) {
@@ -28,7 +30,7 @@ func (s *Server) Attach(address, group string) error {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		return transport.Attach(address, group, names, serverConfig(s.options))
+		return transport.Attach(address, group, names, s.options.certificates, serverConfig(s.options))
 	})
 	if err != nil {
 		return fmt.Errorf("tollfree: attach to %s: %w", address, err)
@@ -46,7 +48,8 @@ const (
 
 // A Caller is who has called a gateway.
 type Caller struct {
-	// Address is "ip:port"; "unix:pid=P,uid=U" of a local process, "shm:pid=P,uid=U" of one that calls by way of the gateway.
+	// Address is "ip:port"; "unix:pid=P,uid=U" of a local process, "shm:pid=P,uid=U" of one that calls by way of the gateway,
+	// "device:ip:port" of one that does so from another host.
 	Address string
 	// Subject is that of the client's certificate, Names are the certificate's DNS names and URIs; empty without one.
 	Subject string

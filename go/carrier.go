@@ -3,6 +3,7 @@ package tollfree
 import (
 	"context"
 	"math"
+	"strings"
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/transport"
@@ -24,6 +25,9 @@ func transportConfig(o *dialOptions) transport.Config {
 func transportDialer(o *dialOptions) dialer {
 	config := transportConfig(o)
 	return func(ctx context.Context, address string) (call.Client, error) {
+		if strings.HasPrefix(address, transport.StreamScheme) {
+			return transport.DialStream(ctx, address, o.via, o.certificates, config)
+		}
 		if o.via != "" {
 			return transport.DialVia(ctx, address, o.via, config)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -38,7 +39,9 @@ type dialOptions struct {
 	admits      func(uid uint32) bool // nil: the own user
 	pool        *pool.Pool            // nil: none
 	via         string                // the target of all calls, which gateways make; empty: none
-	dial        dialer
+	// certificates are for gateways of other hosts; nil: there are none.
+	certificates *transport.Certificates
+	dial         dialer
 }
 
 func newDialOptions(address string, options []DialOption) (*dialOptions, error) {
@@ -49,8 +52,11 @@ func newDialOptions(address string, options []DialOption) (*dialOptions, error) 
 		}
 	}
 	for _, target := range o.targets {
-		if err := checkAddress(target.Address); err != nil {
+		if err := checkGateway(target.Address, o.certificates); err != nil {
 			return nil, err
+		}
+		if o.via == "" && strings.HasPrefix(target.Address, transport.StreamScheme) {
+			return nil, fmt.Errorf("tollfree: address %q is a gateway's of another host: say by WithVia what it is to call", target.Address)
 		}
 	}
 	if o.via != "" {
@@ -203,6 +209,15 @@ func WithVia(target string) DialOption {
 			return errors.New("tollfree: WithVia got no target: write https://host:port, http://host:port or group:name")
 		}
 		o.via = target
+		return nil
+	}
+}
+
+// WithCertificates says what the client shows to gateways of other hosts ("device+tls://host:port"), and trusts there: PEM files with the
+// authorities that sign a gateway's certificate, with this process's certificate, and with its key. They are read anew for each connection.
+func WithCertificates(authorities, certificate, key string) DialOption {
+	return func(o *dialOptions) error {
+		o.certificates = &transport.Certificates{Authorities: authorities, Certificate: certificate, Key: key}
 		return nil
 	}
 }

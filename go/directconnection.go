@@ -44,7 +44,7 @@ func newDirectConnection(e *endpoint, config transport.Config) *directConnection
 func (cc *ClientConn) Direct() error {
 	d := cc.balancer.endpoints[0].direct
 	if d == nil {
-		return errors.New("tollfree: only a client of one gateway (WithVia) has direct connections")
+		return errors.New("tollfree: only a client of one gateway of this host (WithVia) has direct connections")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 
 	rules "github.com/tollfree/tollfree/go/internal/balancer"
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
 const (
@@ -100,7 +101,7 @@ func newEndpoint(ctx context.Context, target *rules.Target, o *dialOptions, hand
 	e := &endpoint{
 		address: target.Address, priority: target.Priority, record: record, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
 	}
-	if o.via != "" && len(o.targets) == 1 {
+	if o.via != "" && len(o.targets) == 1 && !strings.HasPrefix(target.Address, transport.StreamScheme) {
 		e.direct = newDirectConnection(e, transportConfig(o))
 	}
 	return e

@@ -7,7 +7,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
-// AuthInfo is the AuthInfo of every peer.Peer: the process at the other end, as the kernel reports it (SO_PEERCRED). Its
+// AuthInfo is the AuthInfo of every peer.Peer of this host: the process at the other end, as the kernel reports it (SO_PEERCRED). Its
 // security level is PrivacyAndIntegrity, as that of grpc's credentials/local at Unix sockets, so call credentials that
 // require transport security are sent.
 //
@@ -21,7 +21,13 @@ type AuthInfo struct {
 // AuthType is "local", as that of grpc's credentials/local.
 func (AuthInfo) AuthType() string { return "local" }
 
+// peerOf has grpc's credentials.TLSInfo of a gateway of another host: the kernel knows nothing of it.
 func peerOf(p call.Peer) *peer.Peer {
+	if p.Secret != nil {
+		return &peer.Peer{Addr: p.Remote, AuthInfo: credentials.TLSInfo{
+			State: *p.Secret, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		}}
+	}
 	addr := socketAddr(p.Address)
 	return &peer.Peer{
 		Addr:      addr,

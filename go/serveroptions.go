@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
+	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
 // A ServerOption is a setting of NewServer. Its name is that of grpc's option, whose type package grpc keeps to itself.
@@ -31,7 +32,9 @@ type serverOptions struct {
 	admits      func(uid uint32) bool // nil: the own user
 	inline      map[string]bool
 	pool        *pool.Pool // nil: none
-	listen      listenFunc
+	// certificates are for gateways of other hosts; nil: there are none.
+	certificates *transport.Certificates
+	listen       listenFunc
 }
 
 func newServerOptions(options []ServerOption) *serverOptions {
@@ -166,5 +169,13 @@ func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerIntercepto
 		return outer(impl, stream, info, func(impl any, stream grpc.ServerStream) error {
 			return inner(impl, stream, info, handler)
 		})
+	}
+}
+
+// Certificates says what Attach shows to gateways of other hosts, and trusts there: PEM files with the authorities that sign a gateway's
+// certificate, with this process's certificate, and with its key. They are read anew for each connection.
+func Certificates(authorities, certificate, key string) ServerOption {
+	return func(o *serverOptions) {
+		o.certificates = &transport.Certificates{Authorities: authorities, Certificate: certificate, Key: key}
 	}
 }

@@ -1,5 +1,5 @@
 // Command tollfree-vectors answers the questions of spec/runner.md about the protocol over shared memory: it asks what the
-// product is made of. What it does not know of (tables, objects, gateways, devices) it calls not implemented.
+// product is made of. What it does not know of (tables, objects, gateways) it calls not implemented.
 package main
 
 import (
@@ -32,6 +32,7 @@ var topics = map[string]func(question) (fields, error){
 	"ring-cursor":            ringCursor,
 	"waiting":                waitingSteps,
 	"load":                   load,
+	"device":                 devices,
 	"extent":                 extent,
 	"ref":                    ref,
 	"ref-tag":                refTag,

@@ -4,6 +4,8 @@ package call
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -54,6 +56,9 @@ type Peer struct {
 	Gateway bool
 	// Neighbor says that a gateway has led the process here: a direct connection.
 	Neighbor bool
+	// Secret and Remote are those of a peer of another host, of which the kernel says nothing; nil: it is of this one.
+	Secret *tls.ConnectionState
+	Remote net.Addr
 }
 
 // A Client is one session as its client sees it. All methods are safe for use by several goroutines.

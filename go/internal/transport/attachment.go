@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,15 +26,27 @@ const (
 type attachment struct {
 	*listener
 	registration []byte
-	context      context.Context
-	cancel       context.CancelFunc
+	// where is the gateway's socket, unless stream says at which other host it is.
+	where   rendezvous.Address
+	stream  *streamAddress
+	context context.Context
+	cancel  context.CancelFunc
 }
 
-// Attach gives what serves behind a gateway, by names of the group and the services.
+// Attach gives what serves behind a gateway, by names of the group and the services. Certificates are for one of another host.
 //
 // Errors: no address, or a name that none has.
-func Attach(address, group string, services []string, config Config) (call.Listener, error) {
-	where, err := rendezvous.ParseAddress(address)
+func Attach(address, group string, services []string, certificates *Certificates, config Config) (call.Listener, error) {
+	a := &attachment{}
+	var where fmt.Stringer
+	var err error
+	if certificates != nil && strings.HasPrefix(address, StreamScheme) {
+		a.stream, err = parseStreamAddress(address, certificates)
+		where = a.stream
+	} else {
+		a.where, err = rendezvous.ParseAddress(address)
+		where = a.where
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +57,7 @@ func Attach(address, group string, services []string, config Config) (call.Liste
 	if err != nil {
 		return nil, err
 	}
-	a := &attachment{listener: newListener(nil, where, config), registration: said}
+	a.listener, a.registration = newListener(nil, where, config), said
 	a.context, a.cancel = context.WithCancel(context.Background())
 	return a, nil
 }
@@ -90,21 +103,25 @@ func (e *refusedError) Error() string {
 func isFinal(err error) bool {
 	var refused *refusedError
 	var users *usersError
-	return errors.As(err, &refused) && refused.said.Reason != wire.ReasonBusy || errors.As(err, &users) || errors.Is(err, unix.EACCES)
+	return errors.As(err, &refused) && refused.said.Reason != wire.ReasonBusy || errors.As(err, &users) || errors.Is(err, unix.EACCES) || isTLS(err)
 }
 
 // meet makes one attempt.
 func (a *attachment) meet() (*meeting, error) {
 	ctx, cancel := context.WithTimeout(a.context, handshakeTime)
 	defer cancel()
-	conn, err := rendezvous.Connect(ctx, a.address)
+	as := &presentation{kind: wire.KindAttach, registration: a.registration}
+	if a.stream != nil {
+		return a.stream.meet(ctx, &a.config, as)
+	}
+	conn, err := rendezvous.Connect(ctx, a.where)
 	if err != nil {
 		return nil, err
 	}
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	met, err := attach(conn, &a.config, &presentation{kind: wire.KindAttach, registration: a.registration})
+	met, err := attach(conn, &a.config, as)
 	if err != nil {
 		stop()
 		return nil, err

@@ -104,9 +104,13 @@ func dial(ctx context.Context, where rendezvous.Address, config Config, connect 
 		return nil, fail(contextOr(ctx, codes.Unavailable), ctx.Err())
 	}
 	conn.SetDeadline(time.Time{})
-	c := &client{newLink(wire.Client, met, met.peerAt(where.String()), &config, host{})}
+	return beginClient(met, where.String(), &config), nil
+}
+
+func beginClient(met *meeting, address string, config *Config) *client {
+	c := &client{newLink(wire.Client, met, met.peerAt(address), config, host{})}
 	go c.link.run()
-	return c, nil
+	return c
 }
 
 // absent is a status that is the kernel's error too: where nobody listens, another attempt soon costs next to nothing.
@@ -114,6 +118,10 @@ func absent(status error, kernel unix.Errno) error { return fmt.Errorf("%w (%w)"
 
 // contextOr is the code of a context that is done.
 func contextOr(ctx context.Context, code codes.Code) codes.Code {
+	if deadline, has := ctx.Deadline(); has && !time.Now().Before(deadline) {
+		// Connections have the context's deadline, and may notice first.
+		<-ctx.Done()
+	}
 	switch ctx.Err() {
 	case context.DeadlineExceeded:
 		return codes.DeadlineExceeded

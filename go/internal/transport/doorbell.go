@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
 )
 
@@ -14,7 +13,7 @@ import (
 // Invariant: the waiting word in this side's region says "parked" exactly while parked is set. The link's lock guards all but
 // ring and rang.
 type doorbell struct {
-	conn   *rendezvous.Conn
+	conn   socket
 	waiter *ring.Waiter
 	ringer *ring.Ringer
 	// parked says that the waiting word is set, forRoom whether for room too.

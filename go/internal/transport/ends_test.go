@@ -299,7 +299,7 @@ func TestAViolationEndsItsSessionAlone(t *testing.T) {
 		met.conn.Ring()
 		until := time.Now().Add(testTime)
 		for {
-			met.conn.SetDeadline(until)
+			met.conn.(*rendezvous.Conn).SetDeadline(until)
 			if _, err := met.conn.Drain(func(int) {}); err != nil {
 				break
 			}

@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,22 +33,30 @@ func clockNow() uint64 {
 
 // meeting is what a handshake has come to.
 type meeting struct {
-	conn     *rendezvous.Conn
+	conn     socket
 	own      *region.Own
 	peer     []byte
 	said     wire.Hello
 	received uint64
+	// secret and remote are those of a peer of another host, which has another clock.
+	secret     *tls.ConnectionState
+	remote     net.Addr
+	otherClock bool
 }
 
 // close gives all of it up.
 func (m *meeting) close() {
+	m.unmap()
+	m.conn.Close()
+}
+
+func (m *meeting) unmap() {
 	if m.own != nil {
 		m.own.Unmap()
 	}
 	if m.peer != nil {
 		region.Unmap(m.peer)
 	}
-	m.conn.Close()
 }
 
 // hello is what this side says.
@@ -170,31 +180,36 @@ func attach(conn *rendezvous.Conn, config *Config, as *presentation) (met *meeti
 	if err != nil {
 		return nil, errors.Join(sendErr, err)
 	}
-	if said.Kind == wire.KindRefusal {
+	if err := checkAnswer(&said, as); err != nil {
 		if fd >= 0 {
 			region.CloseGiven(fd)
 		}
-		return nil, fmt.Errorf("the server refuses: %w", &refusedError{said})
-	}
-	if refusal := said.CheckFirst(wire.KindWelcome); refusal != nil {
-		if fd >= 0 {
-			region.CloseGiven(fd)
-		}
-		return nil, refusal
+		return nil, err
 	}
 	if err := m.take(&said, fd); err != nil {
 		return nil, err
-	}
-	if as.upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
-		return nil, &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
-	}
-	if (said.StreamCount == 0) != (as.kind == wire.KindAttach) {
-		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a gateway that takes some"}
 	}
 	if sendErr != nil {
 		return nil, sendErr
 	}
 	return m, nil
+}
+
+// checkAnswer says why what answers a handshake message is no WELCOME to it, but for sizes.
+func checkAnswer(said *wire.Hello, as *presentation) error {
+	if said.Kind == wire.KindRefusal {
+		return fmt.Errorf("the server refuses: %w", &refusedError{*said})
+	}
+	if refusal := said.CheckFirst(wire.KindWelcome); refusal != nil {
+		return refusal
+	}
+	if as.upgrade != nil && said.Features&wire.FeatureUpgrade == 0 {
+		return &wire.Refusal{Reason: wire.ReasonToken, Text: "a server that does not answer the token"}
+	}
+	if (said.StreamCount == 0) != (as.kind == wire.KindAttach) {
+		return &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls, or a gateway that takes some"}
+	}
+	return nil
 }
 
 // usersError is an end that is not let in, or not spoken to.
@@ -267,13 +282,15 @@ func welcome(conn *rendezvous.Conn, config *Config, tokens *Tokens, busy func() 
 
 // peerAt is who is at the other end of a session made at an address.
 func (m *meeting) peerAt(address string) call.Peer {
-	return call.Peer{Address: address, PID: m.conn.PID(), UID: m.conn.UID(), GID: m.conn.GID(), Agent: m.said.Text}
+	return call.Peer{
+		Address: address, PID: m.conn.PID(), UID: m.conn.UID(), GID: m.conn.GID(), Agent: m.said.Text, Secret: m.secret, Remote: m.remote,
+	}
 }
 
 // clockShift is what is added to the peer's times to make them this side's; spec/wire.md, section 14.
 func (m *meeting) clockShift() int64 {
 	const same = uint64(10 * time.Second)
-	if m.received >= m.said.ClockNS && m.received-m.said.ClockNS <= same {
+	if !m.otherClock && m.received >= m.said.ClockNS && m.received-m.said.ClockNS <= same {
 		return 0
 	}
 	return int64(m.received - m.said.ClockNS)

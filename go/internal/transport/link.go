@@ -6,7 +6,6 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
-	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/wire"
@@ -41,7 +40,7 @@ type link struct {
 type side struct {
 	role   wire.Role
 	config *Config
-	conn   *rendezvous.Conn
+	conn   socket
 	said   wire.Hello
 	shift  int64
 	peer   call.Peer

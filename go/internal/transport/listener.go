@@ -20,7 +20,7 @@ import (
 
 // listener takes sessions at one address.
 type listener struct {
-	address rendezvous.Address
+	address fmt.Stringer
 	config  Config
 	// socket is nil of a server that has attached.
 	socket  *rendezvous.Listener
@@ -64,7 +64,7 @@ func ListenOn(socket *net.UnixListener, config Config) (call.Listener, error) {
 	return newListener(adopted, where, config), nil
 }
 
-func newListener(socket *rendezvous.Listener, where rendezvous.Address, config Config) *listener {
+func newListener(socket *rendezvous.Listener, where fmt.Stringer, config Config) *listener {
 	l := &listener{
 		address: where, config: config.filled(), socket: socket, links: map[*link]bool{},
 	}
@@ -203,7 +203,7 @@ func (l *listener) admit(pid int32) *wire.Refusal {
 	}
 	own := 0
 	for link := range l.links {
-		if link.conn.PID() == pid {
+		if link.peer.PID == pid {
 			own++
 		}
 	}

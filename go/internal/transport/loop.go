@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/tollfree/tollfree/go/internal/device"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/wire"
@@ -26,11 +27,7 @@ func (l *link) run() {
 // listen sleeps in the poller until the peer rings, reads while there is something to read or somebody waits, and cleans up at
 // the end. It returns early where another goroutine has taken its place.
 func (l *link) listen(loop int) {
-	bell := rendezvous.NewDoorbell(l.conn, l.areas.given, func(drain func()) {
-		l.mu.Lock()
-		drain()
-		l.mu.Unlock()
-	})
+	bell := l.bellOf()
 	// Nobody has said yet that nobody looks.
 	if !l.serve(loop) {
 		return
@@ -41,20 +38,28 @@ func (l *link) listen(loop int) {
 			err = rendezvous.ErrTooMany
 		}
 		switch {
-		case errors.Is(err, rendezvous.ErrTooMany):
+		case err == nil:
+			if !l.serve(loop) {
+				return
+			}
+		case isViolation(err):
 			l.mu.Lock()
 			l.end(&session.Violation{Place: "socket", What: err.Error()}, true)
 			l.unlock()
 		case errors.Is(err, io.EOF):
 			l.hangUp("the peer has hung up")
-		case err != nil:
+		default:
 			l.hangUp("the peer is gone: " + err.Error())
-		case !l.serve(loop):
-			return
 		}
 	}
 	<-l.life.unwatched
 	l.clean()
+}
+
+// isViolation says of what a socket reports that no correct peer has done it.
+func isViolation(err error) bool {
+	var wrong *device.Violation
+	return errors.Is(err, rendezvous.ErrTooMany) || errors.As(err, &wrong)
 }
 
 // serve reads while there is something, or somebody waits; false: another goroutine has taken this one's place.
@@ -130,6 +135,7 @@ func (l *link) clean() {
 	l.takeRole()
 	l.deliver(0)
 	l.settle()
+	l.settleSocket()
 	l.rings.unmap()
 	l.areas.unmapAll()
 	l.mu.Unlock()
