@@ -101,7 +101,7 @@ generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with wha
 
 # What the Go implementation knows of the vectors.
 GO_TOPICS := handshake refused-by-server violation-to-server violation-to-client conversation-to-server conversation-to-client \
-	ring ring-head ring-cursor waiting load device extent ref ref-tag take pool-member pool-words pool-message
+	ring ring-head ring-cursor waiting load device table fingerprint describe decode verify extent ref ref-tag take pool-member pool-words pool-message
 
 # `make test` has built the reference, and leaves the race detector out (RACE=).
 RACE := -race

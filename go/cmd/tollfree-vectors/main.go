@@ -1,5 +1,5 @@
 // Command tollfree-vectors answers the questions of spec/runner.md about the protocol over shared memory: it asks what the
-// product is made of. What it does not know of (tables, objects, gateways) it calls not implemented.
+// product is made of. What it does not know of (gateways) it calls not implemented.
 package main
 
 import (
@@ -32,6 +32,11 @@ var topics = map[string]func(question) (fields, error){
 	"ring-cursor":            ringCursor,
 	"waiting":                waitingSteps,
 	"load":                   load,
+	"table":                  table,
+	"fingerprint":            fingerprint,
+	"describe":               describe,
+	"decode":                 decode,
+	"verify":                 verify,
 	"device":                 devices,
 	"extent":                 extent,
 	"ref":                    ref,
