@@ -39,6 +39,7 @@ func transportDialer(o *dialOptions) dialer {
 func serverConfig(o *serverOptions) transport.Config {
 	return transport.Config{
 		Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax), StreamCount: o.concurrent, Pool: o.pool,
+		Objects: func(path string) (uint64, bool) { return o.objectsOf(path) },
 	}
 }
 

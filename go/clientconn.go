@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -30,6 +31,7 @@ type ClientConn struct {
 	cancel   context.CancelFunc
 	state    stateManager
 	plain    *plainLimits // nil: all calls go the whole way
+	objects  atomic.Int64 // that have come
 
 	// shown is what interceptors get, nil where there are none. It never connects.
 	shown  *grpc.ClientConn

@@ -52,6 +52,8 @@ type directOption struct{ grpc.EmptyCallOption }
 type DirectMethod struct {
 	path  string
 	serve directHandler
+	// objects is not nil of a method that takes and gives objects.
+	objects *ObjectMethod
 }
 
 // directMessage is a pointer to a message.
@@ -67,7 +69,7 @@ func DirectUnary[Q, R any, PQ directMessage[Q], PR directMessage[R]](path string
 		call    unaryServerCall
 		request Q
 	}
-	return DirectMethod{path, func(s *Server, from call.UnaryCall, path string, show *shownHeader) {
+	return DirectMethod{path: path, serve: func(s *Server, from call.UnaryCall, path string, show *shownHeader) {
 		w := servedCalls.Get().(*servedCall)
 		defer w.release()
 		r := new(room)
@@ -102,6 +104,6 @@ func (s *Server) direct(desc *grpc.ServiceDesc, methods []DirectMethod) {
 	}
 	for _, direct := range methods {
 		m := s.methods[direct.path]
-		m.vt, m.direct = true, direct.serve
+		m.vt, m.direct, m.objects = true, direct.serve, direct.objects
 	}
 }

@@ -36,3 +36,10 @@ func (h *harness) Start(s *Server)                           { h.serve(s, 0) }
 func (h *harness) Connect(options ...DialOption) *ClientConn { return h.newConn(options...) }
 func (h *harness) RefuseCalls(count int)                     { h.fake(0).RefuseCalls(count) }
 func (h *harness) IsFake() bool                              { return h.carrier.name == "fake" }
+
+// Address is where Start serves.
+func (h *harness) Address() string { return h.address(0) }
+
+// ObjectsCame counts flat messages that have come.
+func (cc *ClientConn) ObjectsCame() int64 { return cc.objects.Load() }
+func (s *Server) ObjectsCame() int64      { return s.objects.Load() }

@@ -87,8 +87,26 @@ func (cc *ClientConn) invokePlain(ctx context.Context, method string, request, r
 	}
 	q.start = call.Start{Method: method, Header: cc.header, MessageLenMax: uint32(min(limits.receiveMax, math.MaxUint32))}
 	q.start.Deadline, _ = ctx.Deadline()
+	if done, err = cc.finishPlain(ctx, s, q, q.request.message(), q.request.short); !done || err != nil {
+		return done, err
+	}
+	if q.reply.Message.Compressed {
+		decoder := decoder{
+			codec: protobufCodec, limit: limits.receiveMax, encoding: first(q.reply.Header, headerEncoding), missing: codes.Internal,
+		}
+		message := q.reply.Message
+		q.reply.Message = call.Message{}
+		_, err := decoder.decode(message, reply)
+		return true, err
+	}
+	return true, decodeProto(&q.reply, reply, vt, fresh, limits.receiveMax)
+}
+
+// finishPlain makes a call of one message each way, and waits for its end. done is false where it is to go the whole way. Without an error the
+// reply has come.
+func (cc *ClientConn) finishPlain(ctx context.Context, s *session, q *plainCall, message *call.Message, short []byte) (done bool, err error) {
 	s.outstanding.Add(1)
-	outcome, err := s.unary.Unary(ctx, &q.start, q.request.message(), q.request.short, &q.reply)
+	outcome, err := s.unary.Unary(ctx, &q.start, message, short, &q.reply)
 	s.outstanding.Add(-1)
 	switch {
 	case err != nil && cc.context.Err() != nil:
@@ -109,14 +127,5 @@ func (cc *ClientConn) invokePlain(ctx context.Context, method string, request, r
 	if !q.reply.Came {
 		return true, status.Error(codes.Internal, "tollfree: the server has sent no message where the method has one")
 	}
-	if q.reply.Message.Compressed {
-		decoder := decoder{
-			codec: protobufCodec, limit: limits.receiveMax, encoding: first(q.reply.Header, headerEncoding), missing: codes.Internal,
-		}
-		message := q.reply.Message
-		q.reply.Message = call.Message{}
-		_, err := decoder.decode(message, reply)
-		return true, err
-	}
-	return true, decodeProto(&q.reply, reply, vt, fresh, limits.receiveMax)
+	return true, nil
 }

@@ -159,14 +159,18 @@ func (c *unaryServerCall) reply(s *Server, w *servedCall, reply proto.Message, v
 	if err == nil {
 		w.out, err = encodeProto(reply, vt, s.options.sendMax, w.room[:])
 	}
-	outcome := statusOK
-	if err != nil {
-		var is bool
-		if outcome, is = status.FromError(err); !is {
-			outcome = status.FromContextError(err)
-		}
+	c.finish(w, outcomeOf(err))
+}
+
+// outcomeOf is the status of a handler's error, or nil.
+func outcomeOf(err error) *status.Status {
+	if err == nil {
+		return statusOK
 	}
-	c.finish(w, outcome)
+	if outcome, is := status.FromError(err); is {
+		return outcome
+	}
+	return status.FromContextError(err)
 }
 
 // finish ends the call, with w's message where the outcome is OK.

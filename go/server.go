@@ -38,6 +38,7 @@ type Server struct {
 	loops     sync.WaitGroup // of Serve
 	stopping  chan struct{}  // closed by Stop and GracefulStop
 	admitted  atomic.Int32   // processes that gateways have named
+	objects   atomic.Int64   // that have come
 	abort     context.Context
 	abortNow  context.CancelFunc // ends the wait of GracefulStop
 	over      chan struct{}      // closed when Stop or GracefulStop has done its work
@@ -59,6 +60,8 @@ type method struct {
 	vt     bool
 	direct directHandler
 	inline bool
+	// objects is not nil of a method that takes and gives flat messages.
+	objects *ObjectMethod
 }
 
 // NewServer makes a server without services.
@@ -69,6 +72,7 @@ func NewServer(options ...ServerOption) *Server {
 		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
 		over: make(chan struct{}), stopping: make(chan struct{}),
 	}
+	o.objectsOf = s.objectsOf
 	s.plain = s.handler == nil && o.codec == nil && protobufIsOurs
 	s.abort, s.abortNow = context.WithCancel(context.Background())
 	return s
@@ -288,9 +292,15 @@ func (s *Server) handle(from call.ServerCall) {
 	if s.servePlain(from, m) {
 		return
 	}
-	if path == admitMethod && from.Peer().Gateway {
-		s.admit(from)
-		return
+	if from.Peer().Gateway && isReserved(path) {
+		switch path {
+		case admitMethod:
+			s.admit(from)
+			return
+		case describeMethod:
+			s.describe(from)
+			return
+		}
 	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
 		m = &method{path: path, stream: s.options.unknown}

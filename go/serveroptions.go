@@ -35,6 +35,8 @@ type serverOptions struct {
 	// certificates are for gateways of other hosts; nil: there are none.
 	certificates *transport.Certificates
 	listen       listenFunc
+	// objectsOf says of which methods the server takes objects; NewServer sets it.
+	objectsOf func(path string) (fingerprint uint64, ok bool)
 }
 
 func newServerOptions(options []ServerOption) *serverOptions {

@@ -266,7 +266,7 @@ func run(f *fieldRow, b []byte, tagLen int) int {
 }
 
 // choose makes a field present, and the one member of its oneof.
-func (d *decoder) choose(record, typeIdx, i uint32, f *fieldRow) {
+func (d *arena) choose(record, typeIdx, i uint32, f *fieldRow) {
 	if f.oneof != 0 {
 		if tag := d.word(record + f.oneof); tag != 0 && tag != f.number {
 			d.clear(record, d.memberIn(typeIdx, tag))

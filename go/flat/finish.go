@@ -6,7 +6,7 @@ import (
 )
 
 // memberIn is the index of the field that a oneof's tag names in a record of a type.
-func (d *decoder) memberIn(typeIdx, tag uint32) uint32 { return d.shapes[typeIdx].byNumber[tag] }
+func (d *arena) memberIn(typeIdx, tag uint32) uint32 { return d.shapes[typeIdx].byNumber[tag] }
 
 // complete sets what a map's entry lacks: a maker sets both fields.
 func (d *decoder) complete(entry, typeIdx uint32) {
@@ -33,7 +33,7 @@ func (d *decoder) complete(entry, typeIdx uint32) {
 }
 
 // each calls do for each record in the fields of a record that reach what wanted says.
-func (d *decoder) each(record, typeIdx uint32, wanted func(s *shape) bool, do func(at, typeIdx uint32) error) error {
+func (d *arena) each(record, typeIdx uint32, wanted func(s *shape) bool, do func(at, typeIdx uint32) error) error {
 	fields := d.fieldsOf(typeIdx)
 	for w := range presenceWords(uint32(len(fields))) {
 		for present := d.word(record + 4 + 4*w); present != 0; present &= present - 1 {
@@ -59,7 +59,7 @@ func (d *decoder) each(record, typeIdx uint32, wanted func(s *shape) bool, do fu
 }
 
 // demand asks for required fields, when everything is read and merged.
-func (d *decoder) demand(record, typeIdx uint32) error {
+func (d *arena) demand(record, typeIdx uint32) error {
 	for w, required := range d.shapes[typeIdx].required {
 		if lacking := required &^ d.word(record+4+4*uint32(w)); lacking != 0 {
 			f := &d.fieldsOf(typeIdx)[w*32+bits.TrailingZeros32(lacking)]

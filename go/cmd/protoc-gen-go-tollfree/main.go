@@ -24,8 +24,12 @@ func main() {
 	}
 	var flags flag.FlagSet
 	embedded := flags.Bool("require_unimplemented_servers", true, "whether services must embed the Unimplemented type, as of protoc-gen-go-grpc")
+	objects := flags.Bool("objects", false, "whether to generate readers and builders of flat messages, and services' clients and servers that use them")
 	protogen.Options{ParamFunc: flags.Set}.Run(func(plugin *protogen.Plugin) error {
 		generate(plugin, *embedded)
+		if *objects {
+			return generateObjects(plugin)
+		}
 		return nil
 	})
 }

@@ -19,6 +19,8 @@ import (
 type Message struct {
 	Data       mem.BufferSlice
 	Compressed bool
+	// Object says that the message is a flat message, which only a call that takes objects gets.
+	Object bool
 }
 
 // Start describes a call that begins.
@@ -35,6 +37,10 @@ type Start struct {
 	// Message, if not nil, goes out with the headers; Last says that no other message follows, and may be set without one.
 	Message *Message
 	Last    bool
+	// Object says that the message is a flat message, where it is not Message but given otherwise.
+	Object bool
+	// TakesObjects says that messages may come as flat messages.
+	TakesObjects bool
 }
 
 // An Outcome is how a call has ended.

@@ -16,6 +16,8 @@ type UnaryClient interface {
 	//
 	// Errors: a status, where the call has not begun.
 	Unary(ctx context.Context, start *Start, request *Message, short []byte, reply *Reply) (Outcome, error)
+	// TakesObjects says whether the server takes flat messages of a method, and the fingerprint of the method's types there.
+	TakesObjects(method string) (fingerprint uint64, ok bool)
 }
 
 // A Reply is room for the one message of a call that comes.
@@ -25,6 +27,7 @@ type Reply struct {
 	// Short is the message where it is short and not compressed, else Message is. What it had before is overwritten.
 	Short   []byte
 	IsShort bool
+	// Message is the message otherwise, also where it is a flat message.
 	Message Message
 	// Header is the answer's, where Message is compressed.
 	Header   metadata.MD

@@ -99,3 +99,14 @@ func runCases(t testing.TB, arguments []string, directory string, limit time.Dur
 		t.Errorf("%d cases have passed, where at least %d have to:\n%s", passed, passedMin, out.String())
 	}
 }
+
+// Run runs the reference's program with arguments, which has to succeed and to say words.
+func Run(t testing.TB, limit time.Duration, words string, arguments ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program(t), arguments...).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), words) {
+		t.Errorf("the Rust program: %v, and not %q:\n%s", err, words, out)
+	}
+}

@@ -8,8 +8,8 @@ type methods struct {
 	pathsLen int
 	// byPath is the client's.
 	byPath map[string]uint16
-	// objects are the indices of which the server has said OBJECTS.
-	objects map[uint32]bool
+	// objects are the fingerprints of the methods of which the server has said OBJECTS, by index.
+	objects map[uint32]uint64
 }
 
 // next is the index that one more path gets, if there is one.
@@ -34,14 +34,15 @@ func (m *methods) named(path string) {
 	m.add(path)
 }
 
-// takesObjects notes that the server takes objects of a method; false: there is no such method, or it has said so before.
-func (m *methods) takesObjects(index uint32) bool {
-	if uint64(index) >= uint64(len(m.paths)) || m.objects[index] {
+// takesObjects notes that the server takes objects of a method whose types have a fingerprint; false: there is no such method, or it has said
+// so before.
+func (m *methods) takesObjects(index uint32, fingerprint uint64) bool {
+	if _, again := m.objects[index]; again || uint64(index) >= uint64(len(m.paths)) {
 		return false
 	}
 	if m.objects == nil {
-		m.objects = map[uint32]bool{}
+		m.objects = map[uint32]uint64{}
 	}
-	m.objects[index] = true
+	m.objects[index] = fingerprint
 	return true
 }

@@ -23,6 +23,8 @@ const (
 type Message struct {
 	Data       mem.BufferSlice
 	Compressed bool
+	// Object says that the message is a flat message.
+	Object bool
 	// Lent, if not nil, is the message instead of Data. The session does not keep it beyond the next KeepLent.
 	Lent []byte
 	// SegmentedMessage, if not nil, says that Data are what a segmented message carries, and holds the blocks that its refs name until the peer has taken it.
@@ -207,7 +209,7 @@ func (o *outbox) batch(room int) (count, length int) {
 	room = min(room, batchLenMax)
 	for i := range o.messages {
 		n := wire.BatchPrefixLen + o.messages[i].length
-		if length+n > room || o.messages[i].SegmentedMessage != nil || o.messages[i].several > 0 {
+		if length+n > room || o.messages[i].SegmentedMessage != nil || o.messages[i].several > 0 || o.messages[i].Object {
 			break
 		}
 		count, length = count+1, length+n

@@ -150,6 +150,7 @@ func (s *Session) receiveMethod(head *wire.Head, block []byte) (path string, res
 	switch {
 	case ok && head.Code == next:
 		s.methods.add(path)
+		s.sayObjects(path, next)
 	case ok || head.Code != wire.MethodNotInterned:
 		return "", nil, violation("method", "a method named as %d, where %d have been named", head.Code, known)
 	}
@@ -355,7 +356,7 @@ func (s *Session) receiveControl(head *wire.Head, record ring.Record) error {
 	misplaced := func() error { return violation("area", "CONTROL with code %d about area %d", head.Code, head.Stream) }
 	switch head.Code {
 	case wire.Objects:
-		if !s.methods.takesObjects(head.ChunkLen) {
+		if !s.methods.takesObjects(head.ChunkLen, head.Stream) {
 			return violation("object", "OBJECTS of method %d, which was not named, or for a second time", head.ChunkLen)
 		}
 		return nil

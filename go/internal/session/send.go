@@ -336,6 +336,9 @@ func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
 		if message.Compressed {
 			head.Flags |= wire.Compressed
 		}
+		if message.Object {
+			head.Flags |= wire.Object
+		}
 		if message.SegmentedMessage != nil {
 			head.Flags |= wire.Segmented
 		}

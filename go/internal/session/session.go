@@ -81,6 +81,8 @@ type Session struct {
 	live    uint32
 	lastID  uint64
 	methods methods
+	// objectsOf is nil of a server that takes no objects.
+	objectsOf ObjectsOf
 	// loud says that something was staged that the peer is to be woken for.
 	loud bool
 	// segmented messages is nil where the two sides have no pool in common.

@@ -181,7 +181,7 @@ func (c *client) begin(ctx context.Context, start *call.Start, data *call.Messag
 		return nil, tooLongToSend(data.Data.Len())
 	}
 	cc := newClientCall(l, start, last)
-	composed := session.Message{Lent: short}
+	composed := session.Message{Lent: short, Object: start.Object}
 	message := &composed
 	if data != nil {
 		composed = l.compose(*data)

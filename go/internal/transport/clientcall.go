@@ -41,6 +41,7 @@ func newClientCall(l *link, start *call.Start, last bool) *clientCall {
 	if c.messageLenMax == 0 {
 		c.messageLenMax = l.config.MessageLenMax
 	}
+	c.assembler.takesObjects = start.TakesObjects
 	c.SetOwner(c)
 	return c
 }

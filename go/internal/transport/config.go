@@ -16,6 +16,7 @@ package transport
 import (
 	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 	StreamCount uint32
 	// Pool, if not nil, is a pool by which large payloads go, where the peer is a member of it too.
 	Pool *pool.Pool
+	// Objects, if not nil, says of which methods a server takes flat messages.
+	Objects session.ObjectsOf
 }
 
 func (c Config) filled() Config {

@@ -73,6 +73,9 @@ func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host ho
 	l.room, l.areas = newRoom(l.rings.sender), newAreas(l)
 	local := config.limits()
 	l.session = session.New(role, local, peerLimits(&m.said), l.pool != nil, &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
+	if role == wire.Server && config.Objects != nil {
+		l.session.SetObjects(config.Objects)
+	}
 	return l
 }
 

@@ -23,6 +23,8 @@ type assembler struct {
 	// one is the room for the first message, which in most calls is one chunk; used says that it is in use.
 	one  [1]mem.Buffer
 	used bool
+	// takesObjects says that messages may come as flat messages.
+	takesObjects bool
 }
 
 // fault is why a message ends its call, not the session.
@@ -41,7 +43,7 @@ func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) 
 		if !came {
 			return message, false, nil
 		}
-		if chunk.Object {
+		if chunk.Object && !a.takesObjects {
 			chunk.Data.Free()
 			s.TookSegmented(chunk.SegmentedMessage)
 			return message, false, &fault{codes.Internal, "a message came as a flat message, which nobody has asked for"}
@@ -51,8 +53,12 @@ func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) 
 			continue
 		}
 		if chunk.First {
-			a.part, a.begun, a.segmented = call.Message{Compressed: chunk.Compressed}, true, chunk.SegmentedMessage
+			a.part, a.begun, a.segmented = call.Message{Compressed: chunk.Compressed, Object: chunk.Object}, true, chunk.SegmentedMessage
 			most := uint64(lenMax)
+			if chunk.Object {
+				// A limit is the encoding's, which is known later.
+				most = max(most, wire.ObjectLenMax)
+			}
 			if a.segmented != 0 {
 				// What the segmented message carries is bounded here, and the message where it is taken.
 				most += wire.SegmentedHeadLen + wire.SegmentedRefCountMax*wire.SegmentEntryLen
@@ -81,7 +87,8 @@ func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) 
 // cut takes the next message out of a batch, whose prefixes add up.
 func (a *assembler) cut(lenMax uint32) (message call.Message, ok bool, wrong *fault) {
 	n := binary.BigEndian.Uint32(a.batch[1:])
-	if n > lenMax {
+	message.Object = a.batch[0] == 2
+	if n > lenMax && !message.Object {
 		return message, false, tooLong(n, lenMax)
 	}
 	end := wire.BatchPrefixLen + int(n)

@@ -24,8 +24,8 @@ const (
 // compose makes a segmented message of a message that is long or lies in the pool, where the two ends have one in common. It does not wait:
 // what the pool has no memory for goes inline. The caller does not hold the lock.
 func (l *link) compose(message call.Message) session.Message {
-	whole := session.Message{Data: message.Data, Compressed: message.Compressed}
-	if l.pool == nil || message.Data.Len() < refMin {
+	whole := session.Message{Data: message.Data, Compressed: message.Compressed, Object: message.Object}
+	if l.pool == nil || message.Data.Len() < refMin || message.Object {
 		return whole
 	}
 	l.mu.Lock()
@@ -151,10 +151,10 @@ func (l *link) take(a *assembler, carried call.Message, lenMax uint32, owner ses
 	switch {
 	case err != nil:
 		return message, &fault{codes.Internal, err.Error()}
-	case segmented.Len > lenMax:
+	case segmented.Len > lenMax && !(carried.Object && segmented.Len <= wire.ObjectLenMax):
 		return message, tooLong(segmented.Len, lenMax)
 	}
-	message.Compressed = carried.Compressed
+	message.Compressed, message.Object = carried.Compressed, carried.Object
 	refs := make([]pool.Ref, len(segmented.Entries))
 	for i := range segmented.Entries {
 		refs[i] = pool.DecodeRef(&segmented.Entries[i].Ref)

@@ -55,6 +55,9 @@ func (c *serverCall) runOn(loop int) {
 
 // begin gives a call its deadline; false: that has passed, and the call is answered.
 func (c *serverCall) begin() bool {
+	if objects := c.link.config.Objects; objects != nil {
+		_, c.assembler.takesObjects = objects(c.Path())
+	}
 	if c.DeadlineNS() == 0 {
 		return true
 	}

@@ -66,6 +66,13 @@ func (c *client) Unary(ctx context.Context, start *call.Start, request *call.Mes
 	return outcome, nil
 }
 
+// TakesObjects says what the server has said of a method that was called.
+func (c *client) TakesObjects(method string) (fingerprint uint64, ok bool) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.link.session.TakesObjects(method)
+}
+
 // takeOne takes the one message of a unary call that has come, if it is complete. The caller holds the lock.
 func (l *link) takeOne(stream *session.Stream, a *assembler, lenMax uint32, reply *call.Reply) *fault {
 	if short, ok := l.session.TakeShort(stream); ok {

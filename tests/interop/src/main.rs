@@ -4,6 +4,7 @@
 mod envoy;
 mod foreign;
 mod h2spec;
+mod objects;
 mod outside;
 mod pairings;
 mod table;
@@ -71,6 +72,22 @@ enum Command {
         #[arg(long, requires = "via")]
         direct: bool,
     },
+    /// Serve a service whose messages are objects until the standard input ends
+    ServeObjects {
+        /// shm:///path, or where a gateway's backends attach
+        address: String,
+        /// The address is a gateway's: attach to it
+        #[arg(long)]
+        attach: bool,
+    },
+    /// Call a service whose messages are objects, and print how many came
+    CallObjects {
+        /// shm:///path
+        address: String,
+        /// The address is a gateway's; call this target by way of it
+        #[arg(long)]
+        via: Option<String>,
+    },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
         /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
@@ -102,6 +119,10 @@ async fn main() -> ExitCode {
         Command::Call { address, except, pool, via, direct } => {
             call(address, except, pool, via.map(|target| Via { target, is_direct: direct })).await
         }
+        Command::ServeObjects { address, attach } => {
+            objects::serve(&address, attach, starter_is_gone()).await
+        }
+        Command::CallObjects { address, via } => objects::call(&address, via).await,
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
