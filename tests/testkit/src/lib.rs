@@ -1,7 +1,8 @@
 //! The hostile peer, and what tests of several parts measure themselves by. For tests only.
 //!
 //! [`Door`] speaks the rendezvous socket by hand and can break every step of the handshake; [`HostilePeer`] is what a
-//! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
+//! door becomes after a good handshake, and can break everything that follows. What it does, by name, is in [`greetings()`],
+//! [`welcomes()`], [`lies_of_clients()`], [`lies_of_servers()`] and [`FLOODS`]: `tollfree-hostile` does the same to implementations in other languages. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`alone!`] gives a test a process of its own; [`Process`] is the test program once more, to be stopped
 //! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`hollow()`] memory has its pages where nobody reads; a [`Log`] gathers what a thread logs; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
@@ -16,6 +17,7 @@ mod fork;
 mod frames;
 mod free;
 mod hollow;
+mod lies;
 mod limit;
 mod log;
 mod peer;
@@ -33,6 +35,10 @@ pub use fork::{Forked, fork};
 pub use frames::{Frame, opening_of};
 pub use free::free_address;
 pub use hollow::hollow;
+pub use lies::{
+    ECHO, FLOODS, Flood, Greeting, Lie, Props, Welcome, greetings, lies_of_clients, lies_of_servers,
+    random_greeting, random_record, restless, rewrite, welcomes,
+};
 pub use limit::TimeLimit;
 pub use log::Log;
 pub use peer::{Flipper, HostilePeer};

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use tollfree_layout::RingPos;
 use tollfree_layout::control::{CONSUMED_OFF, LOAD_OFF, RING_OFF, WAITING_OFF, Waiting};
+use tollfree_layout::frame::{FrameHead, control, events};
 use tollfree_layout::handshake::Hello;
 use tollfree_layout::limits::{LINE_LEN, RING_LEN_DEFAULT};
 use tollfree_layout::record::{HEAD_EMPTY, HEAD_LEN, head_len, head_word, line_count};
 use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory};
+use zerocopy::FromBytes;
 
 use crate::chance::Chance;
 use crate::door::Door;
@@ -234,6 +236,15 @@ impl HostilePeer {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// What the other side's CLOSE says, if one is among the records that were not read yet.
+    pub fn closing_words(&mut self) -> Option<String> {
+        std::iter::from_fn(|| self.try_read()).find_map(|record| {
+            let (head, body) = FrameHead::read_from_prefix(&record).ok()?;
+            let is_close = head.events == events::CONTROL && head.code.get() == control::CLOSE;
+            is_close.then(|| String::from_utf8_lossy(body).into_owned())
+        })
     }
 
     /// A thread that rewrites words of this side's ring, and puts them back, until it is dropped: around what was written
