@@ -208,9 +208,6 @@ func (s *Session) receiveRest(st *Stream, head *wire.Head, record ring.Record) e
 		st.heardAll = true
 	}
 	if head.Has(wire.Trailers) {
-		if head.Code == 0 && !st.state.HeardOK() || !st.state.Do(HeardTrailers) {
-			return outOfOrder("TRAILERS", st)
-		}
 		var block []byte
 		if head.TrailersLen > 0 {
 			block = make([]byte, head.TrailersLen)
@@ -218,6 +215,9 @@ func (s *Session) receiveRest(st *Stream, head *wire.Head, record ring.Record) e
 			if err := s.checkBlock(block); err != nil {
 				return err
 			}
+		}
+		if head.Code == 0 && !st.state.HeardOK() || !st.state.Do(HeardTrailers) {
+			return outOfOrder("TRAILERS", st)
 		}
 		s.ended(st, End{Kind: EndTrailers, Code: head.Code, Block: block}, true)
 		return nil

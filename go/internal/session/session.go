@@ -321,7 +321,8 @@ func (s *Session) End(reason error) {
 	closed, is := reason.(*Closed)
 	keep := is && closed.ByPeer
 	s.streams.each(func(st *Stream) {
-		if st.state.Live() {
+		// A violation may have been found in the frame with which a stream ends.
+		if st.end.Kind == NotEnded {
 			st.state.phase = Over
 			s.ended(st, End{Kind: EndSession, Code: 14}, keep)
 		}
