@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -108,10 +108,11 @@ RACE := -race
 
 go: ## Check the Go implementation: lints, tests, vectors, calls to and from the reference, and the bench's part in Go (fetches gRPC)
 	@command -v go >/dev/null || { echo "make go: install Go 1.26 or later" >&2; exit 1; }
-	@$(if $(BUILT),,cargo build --quiet --package tollfree-interop --package tollfree-vectors)
+	@$(if $(BUILT),,cargo build --quiet --package tollfree-interop --package tollfree-vectors --package tollfree-testkit)
 	@cd go && unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
-	@cd go && go vet -tags interop ./...
-	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test $(RACE) -tags interop ./...
+	@cd go && go vet -tags interop ./... && go tool -modfile=tools.mod staticcheck -tags interop ./...
+	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop TOLLFREE_HOSTILE=$(TARGET_DIR)/debug/tollfree-hostile \
+		go test $(RACE) -tags interop ./...
 	@cd lab/bench/go && go vet ./... && go test ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
 	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS),--topic $(topic)) $(TARGET_DIR)/go/tollfree-vectors
@@ -122,6 +123,12 @@ c: ## Check the C library: its header, its examples, programs under sanitizers (
 install-c: ## Build the C library and install it: PREFIX=/usr/local DESTDIR=
 	@cargo build --quiet --locked --release --package tollfree-capi
 	@crates/capi/packaging/install $(TARGET_DIR)/release/libtollfree_capi.a $(or $(PREFIX),/usr/local) $(DESTDIR)
+
+# The tests of `make go` begin with the same inputs, those of the test vectors.
+go-fuzz: ## Fuzz each target of the Go implementation for S=seconds; finds go to testdata/fuzz of the target's package
+	@cd go && for file in $$(grep -rl '^func Fuzz' --include='*_test.go' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$file); do \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(S),20)s ./$$(dirname $$file) || exit 1; done; done
 
 googleapis: ## Generate Google's public files at all levels, and compile them (fetches them), or DIRECTORIES="spanner cloud/kms" of them
 	@CARGO_TARGET_DIR=$(TARGET_DIR) tests/names/googleapis $(TARGET_DIR)/googleapis $(DIRECTORIES)

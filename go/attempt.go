@@ -41,7 +41,7 @@ func (cc *ClientConn) newRequest(ctx context.Context, method string, desc *grpc.
 		return r, err
 	}
 	if cc.context.Err() != nil {
-		return r, grpc.ErrClientConnClosing
+		return r, errClosing
 	}
 	r.deadline, _ = ctx.Deadline()
 	if config.hasTimeout {
@@ -102,7 +102,7 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 		return fail(status.Error(codes.DeadlineExceeded, "tollfree: the call's deadline had passed before it was sent"))
 	}
 	if a.session, err = r.cc.pick(r.context, r.deadline, r.info.failFast); err != nil {
-		if err == grpc.ErrClientConnClosing || status.Code(err) == codes.Unavailable {
+		if err == errClosing || status.Code(err) == codes.Unavailable {
 			noteUnserved(r.context)
 		}
 		return fail(err)
@@ -120,7 +120,7 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 		a.session.outstanding.Add(-1)
 		a.call = nil
 		if r.cc.context.Err() != nil {
-			return false, grpc.ErrClientConnClosing
+			return false, errClosing
 		}
 		return status.Code(err) == codes.Unavailable, asStatus(err)
 	}
@@ -323,7 +323,7 @@ func (r *request) outcomeError(outcome call.Outcome) error {
 		return nil
 	}
 	if r.cc.context.Err() != nil && outcome.Status.Code() == codes.Unavailable {
-		return grpc.ErrClientConnClosing
+		return errClosing
 	}
 	return outcome.Status.Err()
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -186,7 +185,7 @@ func (cc *ClientConn) awaitChange(ctx context.Context, changed <-chan struct{}, 
 	case <-expiry:
 		return waitError(context.DeadlineExceeded, last)
 	case <-cc.context.Done():
-		return grpc.ErrClientConnClosing
+		return errClosing
 	}
 	return nil
 }

@@ -18,6 +18,11 @@ import (
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
+// errClosing is what calls of a closed connection end with: programs may still compare with it.
+//
+//lint:ignore SA1019 it is what a grpc.ClientConn gives
+var errClosing = grpc.ErrClientConnClosing
+
 // A ClientConn makes calls over shared memory. Generated clients take it in the place of a *grpc.ClientConn. All methods are
 // safe for use by several goroutines; one ClientConn for all of them is best.
 type ClientConn struct {
@@ -162,7 +167,7 @@ func (cc *ClientConn) WaitForStateChange(ctx context.Context, source connectivit
 // Close ends all calls and sessions, and waits until nothing of them is left. Calls end with CANCELED.
 func (cc *ClientConn) Close() error {
 	if cc.context.Err() != nil {
-		return grpc.ErrClientConnClosing
+		return errClosing
 	}
 	cc.cancel()
 	for _, e := range cc.balancer.endpoints {

@@ -71,7 +71,7 @@ type clientStream struct {
 // watch has the call finish with its context and its client, also where nobody receives.
 func (cs *clientStream) watch() {
 	onContext := context.AfterFunc(cs.request.context, func() { cs.finish(asStatus(cs.request.context.Err()), false) })
-	onClose := context.AfterFunc(cs.request.cc.context, func() { cs.finish(grpc.ErrClientConnClosing, false) })
+	onClose := context.AfterFunc(cs.request.cc.context, func() { cs.finish(errClosing, false) })
 	cs.mu.Lock()
 	cs.unwatch = []func() bool{onContext, onClose}
 	finished := cs.finished

@@ -117,7 +117,7 @@ func TestConnectWithoutACall(t *testing.T) {
 		if state := conn.GetState(); state != connectivity.Shutdown {
 			t.Fatalf("a closed client is %s", state)
 		}
-		if err := conn.Close(); err != grpc.ErrClientConnClosing {
+		if err := conn.Close(); err != errClosing {
 			t.Fatalf("a second Close returned %v", err)
 		}
 		_, err := pb.NewTestClient(conn).Unary(testContext(t), &pb.Request{})

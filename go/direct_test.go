@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the service is deprecated so that generated code is tested to say so
+
 package tollfree_test
 
 import (

@@ -35,14 +35,6 @@ type encoded struct {
 	whole call.Message
 }
 
-// len is the message's length, or 0 where whole is nothing.
-func (e *encoded) len() int {
-	if e.short != nil {
-		return len(e.short)
-	}
-	return e.whole.Data.Len()
-}
-
 func (e *encoded) message() *call.Message {
 	if e.short != nil {
 		return nil

@@ -110,7 +110,7 @@ func (cc *ClientConn) finishPlain(ctx context.Context, s *session, q *plainCall,
 	s.outstanding.Add(-1)
 	switch {
 	case err != nil && cc.context.Err() != nil:
-		return true, grpc.ErrClientConnClosing
+		return true, errClosing
 	case err != nil:
 		// No server has looked at it: another may.
 		return status.Code(err) != codes.Unavailable, asStatus(err)
@@ -120,7 +120,7 @@ func (cc *ClientConn) finishPlain(ctx context.Context, s *session, q *plainCall,
 	s.ended(outcome.Status.Err())
 	if outcome.Status.Code() != codes.OK {
 		if cc.context.Err() != nil && outcome.Status.Code() == codes.Unavailable {
-			return true, grpc.ErrClientConnClosing
+			return true, errClosing
 		}
 		return true, outcome.Status.Err()
 	}

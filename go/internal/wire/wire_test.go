@@ -142,8 +142,22 @@ func TestTextsAreCutAndShown(t *testing.T) {
 	}
 }
 
+// vectors are bytes of the test vectors, to begin with.
+func vectors(f *testing.F, file string, keys ...string) [][]byte {
+	f.Helper()
+	found, err := spec.Vectors(file, keys...)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return found
+}
+
 func FuzzHead(f *testing.F) {
 	f.Add(make([]byte, FrameHeadLen), 24, true)
+	for _, frame := range vectors(f, "frames.json", "hex", "before", "heard", "said") {
+		f.Add(frame, len(frame), true)
+		f.Add(frame, len(frame), false)
+	}
 	f.Fuzz(func(t *testing.T, bytes []byte, recordLen int, client bool) {
 		if len(bytes) < FrameHeadLen || recordLen < 0 {
 			return
@@ -168,6 +182,9 @@ func FuzzHello(f *testing.F) {
 		StreamWindow: WindowMin, SessionWindow: WindowMin, MetadataLenMax: MetadataLenMin, Text: "fuzz"}
 	bytes := h.Encode()
 	f.Add(bytes[:])
+	for _, message := range vectors(f, "handshake.json", "hex") {
+		f.Add(message)
+	}
 	f.Fuzz(func(t *testing.T, bytes []byte) {
 		if len(bytes) < HelloLen {
 			return
@@ -189,6 +206,19 @@ func FuzzHello(f *testing.F) {
 func FuzzMetadata(f *testing.F) {
 	block, _ := AppendMetadata(nil, metadata.MD{"authorization": {"v"}, "x": {"y"}, "z-bin": {"\x00"}})
 	f.Add(block)
+	for _, frame := range vectors(f, "frames.json", "hex", "heard") {
+		if len(frame) < FrameHeadLen {
+			continue
+		}
+		raw := [FrameHeadLen]byte(frame[:FrameHeadLen])
+		head := DecodeHead(&raw)
+		if from := head.HeadersAt(); from+int(head.HeadersLen) <= len(frame) {
+			f.Add(frame[from : from+int(head.HeadersLen)])
+		}
+		if from := head.TrailersAt(); from+int(head.TrailersLen) <= len(frame) {
+			f.Add(frame[from : from+int(head.TrailersLen)])
+		}
+	}
 	f.Fuzz(func(t *testing.T, block []byte) {
 		kept := bytes.Clone(block)
 		err := CheckBlock(block)
