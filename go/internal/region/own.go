@@ -35,6 +35,9 @@ func Create(name string, length int) (own *Own, err error) {
 		// Before Linux 6.3.
 		fd, err = unix.MemfdCreate(name, flags)
 	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return nil, fail("the system, or its filter of system calls, must allow memfd_create", err)
+	}
 	if err != nil {
 		return nil, fail("memfd_create", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tollfree/tollfree/go/internal/steps"
 )
 
 const (
@@ -49,6 +51,7 @@ func Bind(address Address) (*Listener, error) {
 		return nil, fail(err)
 	}
 	defer unlock()
+	steps.Pass(steps.PathLocked)
 	if err := clearStale(address.path); err != nil {
 		return nil, fail(err)
 	}
@@ -65,6 +68,7 @@ func Bind(address Address) (*Listener, error) {
 		return nil, fail(err)
 	}
 	listener.device, listener.inode = stat.Dev, stat.Ino
+	steps.Pass(steps.Bound)
 	return listener, nil
 }
 

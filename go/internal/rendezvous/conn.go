@@ -89,10 +89,10 @@ func (c *Conn) GID() uint32 { return c.cred.Gid }
 // SetDeadline bounds the handshake; the zero time bounds nothing.
 func (c *Conn) SetDeadline(at time.Time) { _ = c.conn.SetDeadline(at) }
 
-// TurnOut has ReceiveHello give up: others want the place of a peer that is silent.
+// TurnOut has ReceiveHello give up unless all has come: others want the place of a peer that is silent.
 func (c *Conn) TurnOut() {
 	c.turnedOut.Store(true)
-	c.SetDeadline(time.Unix(1, 0))
+	_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
 // Wake has a Doorbell's Await return at once, now or when it is called next.
@@ -171,6 +171,8 @@ func (c *Conn) SendRegistration(bytes []byte) error { return c.send(bytes, -1, t
 func (c *Conn) Refuse(refusal *wire.Refusal) {
 	hello := wire.Hello{Kind: wire.KindRefusal, VersionMin: wire.Version, VersionMax: wire.Version, Reason: refusal.Reason, Text: refusal.Text}
 	bytes := hello.Encode()
+	// The handshake's time may be over.
+	_ = c.conn.SetWriteDeadline(time.Time{})
 	_ = c.send(bytes[:], -1, false)
 }
 
@@ -187,7 +189,7 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 	have := 0
 	fd = -1
 	var inner error
-	err = c.raw.Read(func(socket uintptr) bool {
+	receive := func(socket uintptr) bool {
 		for have < len(bytes) {
 			n, fds, truncated, err := c.in.receive(int(socket), bytes[have:])
 			for _, came := range fds {
@@ -222,7 +224,14 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 			}
 		}
 		return true
-	})
+	}
+	if err = c.raw.Read(receive); errors.Is(err, os.ErrDeadlineExceeded) {
+		// What has come in time counts, also where nobody had looked yet.
+		over := false
+		if lookErr := c.raw.Control(func(socket uintptr) { over = receive(socket) }); lookErr == nil && over {
+			err = nil
+		}
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		reason := uint32(wire.ReasonMalformed)
 		if c.turnedOut.Load() {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/tollfree/tollfree/go/internal/steps"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -83,6 +84,7 @@ func (s *Sender) Begin(n int) (place Place, ok bool) {
 	}
 	place.a, place.b = s.ring.payload(s.staged, n)
 	s.staged += lines
+	steps.Pass(steps.RecordBegun)
 	return place, true
 }
 
@@ -125,10 +127,12 @@ func (s *Sender) Publish() bool {
 	if s.staged == s.published {
 		return false
 	}
+	steps.Pass(steps.RecordWritten)
 	// A plain store: the next one orders it.
 	*s.ring.headWord(s.staged) = headEmpty
 	atomic.StoreUint64(s.ring.headWord(s.published), s.first)
 	s.published = s.staged
+	steps.Pass(steps.RecordPublished)
 	return true
 }
 
@@ -165,12 +169,14 @@ func (r *Receiver) Next() (record Record, ok bool, err error) {
 	}
 	record.a, record.b = r.ring.payload(r.pos, int(n))
 	r.lines = linesOf(int(n))
+	steps.Pass(steps.RecordSeen)
 	return record, true, nil
 }
 
 // Advance passes over the record that Next has given, and says whether it is time to Release.
 func (r *Receiver) Advance() (due bool) {
 	r.pos += r.lines
+	steps.Pass(steps.RecordTaken)
 	return r.pos-r.released >= r.ring.lines/4
 }
 
@@ -181,5 +187,6 @@ func (r *Receiver) Release() bool {
 	}
 	r.released = r.pos
 	atomic.StoreUint64(word64(r.own, wire.ConsumedOff), r.pos)
+	steps.Pass(steps.RoomReleased)
 	return true
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/region"
 	"github.com/tollfree/tollfree/go/internal/ring"
+	"github.com/tollfree/tollfree/go/internal/steps"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -211,6 +212,7 @@ func (a *areas) offer() {
 		return
 	}
 	err = a.link.conn.SendDescriptor(made.FD())
+	steps.Pass(steps.AreaSent)
 	made.Sent()
 	if err != nil {
 		// The socket is full of doorbells, or at its end.

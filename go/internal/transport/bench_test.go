@@ -1,15 +1,14 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,34 +20,6 @@ import (
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
-
-// serverOf has this program be a server at an address until its input ends, instead of running tests.
-const serverOf = "TOLLFREE_TEST_SERVER"
-
-func TestMain(m *testing.M) {
-	if address := os.Getenv(serverOf); address != "" {
-		if err := serveUntilInputEnds(address); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// serveUntilInputEnds serves an echo: methods of "/inline/" where the ring is read, others by workers.
-func serveUntilInputEnds(address string) error {
-	listener, err := Listen(address, Config{})
-	if err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = listener.Close()
-	}()
-	fmt.Println("ready")
-	return listener.Serve(call.Service{Handler: answer, Inline: func(method string) bool { return bytes.HasPrefix([]byte(method), []byte("/inline/")) }})
-}
 
 var ok = status.New(codes.OK, "")
 
@@ -69,13 +40,25 @@ func lend() error {
 	return heir.Start()
 }
 
-// answer answers one message with itself.
+// answer answers one message with itself. Some methods do something before.
 func answer(c call.ServerCall) {
-	if c.Method() == "/pooled/lend" {
+	switch c.Method() {
+	case "/pooled/lend":
 		if err := lend(); err != nil {
 			_ = c.Finish(nil, nil, status.Convert(err), nil)
 			return
 		}
+	case "/pooled/panic", "/inline/panic":
+		panic("a handler's")
+	case "/pooled/five and die":
+		for range 5 {
+			if err := c.Send(*message(1000)); err != nil {
+				return
+			}
+		}
+		// They go out by the time that the handler waits.
+		time.Sleep(50 * time.Millisecond)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	message, err := c.Recv()
 	if err != nil {
@@ -83,34 +66,6 @@ func answer(c call.ServerCall) {
 		return
 	}
 	_ = c.Finish(nil, &message, ok, nil)
-}
-
-// process is a server in another process.
-func process(t testing.TB) (address string, server *exec.Cmd) {
-	t.Helper()
-	address = newName()
-	server = exec.Command(os.Args[0])
-	server.Env = append(os.Environ(), serverOf+"="+address)
-	server.Stderr = os.Stderr
-	input, err := server.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(output, make([]byte, len("ready"))); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = input.Close()
-		_ = server.Wait()
-	})
-	return address, server
 }
 
 // BenchmarkUnary makes calls to another process, one after the other, or by many goroutines.

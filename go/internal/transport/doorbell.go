@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tollfree/tollfree/go/internal/ring"
+	"github.com/tollfree/tollfree/go/internal/steps"
 )
 
 // A doorbell has the peer wake this side while nobody here looks at the ring, and wakes the peer while nobody looks there:
@@ -70,6 +71,7 @@ func (d *doorbell) due(published bool) (due bool) {
 func (d *doorbell) ring() {
 	d.rangAt.Store(int64(monotonic()))
 	d.conn.Ring()
+	steps.Pass(steps.Rung)
 }
 
 // rang is when the peer was rung; the zero time where it was not since rang was called last.

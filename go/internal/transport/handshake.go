@@ -16,6 +16,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/steps"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -112,6 +113,16 @@ func makeRegion() (*region.Own, error) {
 	return own, err
 }
 
+// tryMemory says at the start what every session would fail for.
+func tryMemory() error {
+	own, err := makeRegion()
+	if err != nil {
+		return err
+	}
+	own.Unmap()
+	return nil
+}
+
 // take makes the checks 9 to 16 of section 3, and maps the peer's region.
 func (m *meeting) take(said *wire.Hello, fd int) error {
 	if refusal := said.CheckSizes(fd >= 0); refusal != nil {
@@ -128,6 +139,7 @@ func (m *meeting) take(said *wire.Hello, fd int) error {
 		return &wire.Refusal{Reason: wire.ReasonRegion, Text: err.Error()}
 	}
 	m.peer, m.said = peer, *said
+	steps.Pass(steps.RegionMapped)
 	return nil
 }
 
@@ -169,14 +181,17 @@ func attach(conn *rendezvous.Conn, config *Config, as *presentation) (met *meeti
 		hello.Token = as.upgrade.token
 		as.upgrade.ends.put(&hello)
 	}
+	steps.Pass(steps.Connected)
 	sendErr := conn.SendHello(&hello, m.own.FD())
 	if sendErr == nil && as.registration != nil {
 		sendErr = conn.SendRegistration(as.registration)
 	}
 	m.own.Sent()
+	steps.Pass(steps.HelloSent)
 	// A server may refuse at first sight, and hang up.
 	said, fd, err := conn.ReceiveHello()
 	m.received = clockNow()
+	steps.Pass(steps.WelcomeReceived)
 	if err != nil {
 		return nil, errors.Join(sendErr, err)
 	}
@@ -240,6 +255,7 @@ func welcome(conn *rendezvous.Conn, config *Config, tokens *Tokens, busy func() 
 	if err != nil {
 		return nil, err
 	}
+	steps.Pass(steps.HelloReceived)
 	refuse := func(refusal *wire.Refusal) (*meeting, error) {
 		if fd >= 0 {
 			region.CloseGiven(fd)
@@ -277,6 +293,7 @@ func welcome(conn *rendezvous.Conn, config *Config, tokens *Tokens, busy func() 
 		return nil, err
 	}
 	m.own.Sent()
+	steps.Pass(steps.WelcomeSent)
 	return m, nil
 }
 

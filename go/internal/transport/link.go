@@ -8,6 +8,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/steps"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -187,6 +188,7 @@ func (l *link) end(reason error, tell bool) {
 		return
 	}
 	if tell {
+		steps.Pass(steps.Closing)
 		l.session.Close(l, reason)
 		if l.rings.sender.Publish() && l.bell.due(true) {
 			l.bell.ring()

@@ -39,11 +39,14 @@ type listener struct {
 
 // Listen binds an address.
 //
-// Errors: another server has it, or the system refuses.
+// Errors: another server has it, or the system refuses; also shared memory, which each session needs.
 func Listen(address string, config Config) (call.Listener, error) {
 	where, err := rendezvous.ParseAddress(address)
 	if err != nil {
 		return nil, err
+	}
+	if err := tryMemory(); err != nil {
+		return nil, fmt.Errorf("%s can't be served: %w", address, err)
 	}
 	socket, err := rendezvous.Bind(where)
 	if err != nil {
@@ -57,6 +60,10 @@ func Listen(address string, config Config) (call.Listener, error) {
 //
 // Errors: it is no socket that can be served.
 func ListenOn(socket *net.UnixListener, config Config) (call.Listener, error) {
+	if err := tryMemory(); err != nil {
+		_ = socket.Close()
+		return nil, err
+	}
 	adopted, where, err := rendezvous.Adopt(socket)
 	if err != nil {
 		return nil, err
@@ -251,9 +258,19 @@ func (l *listener) take(calls []*serverCall, loop int, service *call.Service) (e
 }
 
 func (l *listener) serve(c *serverCall, service *call.Service) {
-	defer l.load.add(-1)
-	defer c.release()
+	returned := false
+	defer func() {
+		if !returned {
+			// The process ends, and its calls with it: nothing is answered. A handler that has called Goexit has not panicked.
+			if wrong := recover(); wrong != nil {
+				panic(wrong)
+			}
+		}
+		c.release()
+		l.load.add(-1)
+	}()
 	service.Handler(c)
+	returned = true
 }
 
 func (l *listener) work(j job) { l.serve(j.call, j.service) }

@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,28 +30,31 @@ func newName() string {
 	return fmt.Sprintf("shm-abstract:tollfree-go-test-%d-%d", os.Getpid(), names.Add(1))
 }
 
-// counted fails a test that leaves goroutines or descriptors behind.
+// held is what a process has: goroutines, descriptors, and mappings of shared memory.
+func held(t testing.TB) [3]int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	maps, err2 := os.ReadFile("/proc/self/maps")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return [3]int{runtime.NumGoroutine(), len(entries), strings.Count(string(maps), "/memfd:")}
+}
+
+// counted fails a test that leaves goroutines, descriptors or mappings behind.
 func counted(t testing.TB) {
 	t.Helper()
-	count := func() (goroutines, descriptors int) {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runtime.NumGoroutine(), len(entries)
-	}
-	goroutines, descriptors := count()
+	before := held(t)
 	t.Cleanup(func() {
 		until := time.Now().Add(testTime)
 		for {
-			g, d := count()
-			if g <= goroutines && d <= descriptors {
+			now := held(t)
+			if now[0] <= before[0] && now[1] <= before[1] && now[2] <= before[2] {
 				return
 			}
 			if time.Now().After(until) {
 				stacks := make([]byte, 1<<20)
-				t.Fatalf("%d goroutines and %d descriptors are left, %d and %d before:\n%s",
-					g, d, goroutines, descriptors, stacks[:runtime.Stack(stacks, true)])
+				t.Fatalf("%d goroutines, descriptors and mappings are left, %d before:\n%s", now, before, stacks[:runtime.Stack(stacks, true)])
 			}
 			time.Sleep(5 * time.Millisecond)
 		}

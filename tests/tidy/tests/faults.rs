@@ -28,8 +28,11 @@ fn tests(section: &str) -> Vec<(&str, &str)> {
 }
 
 /// Whether a file has a test of this name that is run: an attribute that says so in front of it, a list of rows that it is
-/// in, or a macro of properties around it.
+/// in, or a macro of properties around it. A test in Go is told by its name and parameter.
 fn has_test(text: &str, name: &str) -> bool {
+    if name.starts_with("Test") {
+        return text.contains(&format!("\nfunc {name}(t *testing.T) {{"));
+    }
     let Some(at) = text.find(&format!("fn {name}(")) else { return false };
     let line_at = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let above = text[..line_at].lines().rev().map(str::trim);
@@ -122,6 +125,8 @@ fn rules() {
     let source = "#[test]\nfn a() {}\n#[test]\n#[ignore]\nfn b() {}\nfn c() {}\n\n#[tokio::test]\n/// So.\nasync fn d() {}\n";
     assert!(has_test(source, "a") && has_test(source, "d"));
     assert!(!has_test(source, "b") && !has_test(source, "c") && !has_test(source, "e"));
+    assert!(has_test("package x\n\nfunc TestG(t *testing.T) {\n", "TestG"));
+    assert!(!has_test("package x\n\n// func TestG(t *testing.T) {\nfunc TestGo(t *testing.T) {\n", "TestG"));
     assert!(has_test("async fn f(way: Way) {}\ncrate::rows!(\n    f,\n);\n", "f"));
     let file_of = |path: &str| (path == "x.rs").then(|| source.to_owned());
     let document = |last: &str| {
