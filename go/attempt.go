@@ -174,6 +174,15 @@ func (a *attempt) outgoingHeader() (metadata.MD, error) {
 	return md, nil
 }
 
+// belongsToServers says that a status is an application's, which nothing else may give: gRFC A54.
+func belongsToServers(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
 // credentials adds what creds say to md. An error is a status.
 func (a *attempt) credentials(md metadata.MD, creds credentials.PerRPCCredentials) (metadata.MD, error) {
 	method := a.request.method
@@ -182,6 +191,9 @@ func (a *attempt) credentials(md metadata.MD, creds credentials.PerRPCCredential
 	more, err := creds.GetRequestMetadata(ctx, audience)
 	if err != nil {
 		if s, ok := status.FromError(err); ok {
+			if belongsToServers(s.Code()) {
+				return nil, status.Errorf(codes.Internal, "tollfree: the call's credentials give a status that only servers may: %v", err)
+			}
 			return nil, s.Err()
 		}
 		return nil, status.Errorf(codes.Unauthenticated, "tollfree: the call's credentials give no metadata: %v", err)

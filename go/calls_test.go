@@ -219,8 +219,11 @@ func TestStatuses(t *testing.T) {
 	overCarriers(t, func(t *testing.T, h *harness) {
 		detailed, err := status.New(codes.FailedPrecondition, "not so: äöü\n%").WithDetails(&errdetails.ErrorInfo{Reason: "TEST", Domain: "tollfree"})
 		wantNoError(t, err)
+		garbled, err := status.New(codes.Internal, "\xff").WithDetails(&errdetails.ErrorInfo{})
+		wantNoError(t, err)
 		answers := map[string]error{
 			"detailed": detailed.Err(),
+			"garbled":  garbled.Err(),
 			"plain":    errPlain,
 			"canceled": context.Canceled,
 			"late":     context.DeadlineExceeded,
@@ -238,6 +241,7 @@ func TestStatuses(t *testing.T) {
 		client := pb.NewTestClient(h.newConn())
 		want := map[string]codes.Code{
 			"detailed": codes.FailedPrecondition, "plain": codes.Unknown, "canceled": codes.Canceled, "late": codes.DeadlineExceeded, "wrapped": codes.NotFound,
+			"garbled": codes.Internal,
 		}
 		for text, code := range want {
 			_, err := client.Unary(testContext(t), &pb.Request{Text: text})
@@ -248,10 +252,13 @@ func TestStatuses(t *testing.T) {
 			wantNoError(t, err)
 			_, err = stream.Recv()
 			wantCode(t, err, code)
+			got := status.Convert(err)
+			if text == "garbled" && h.carrier.name == shmCarrier.name && (got.Message() != "\ufffd" || len(got.Details()) > 0) {
+				t.Errorf("a message that is no UTF-8 came as %v", got)
+			}
 			if text != "detailed" {
 				continue
 			}
-			got := status.Convert(err)
 			if got.Message() != detailed.Message() || len(got.Details()) != 1 {
 				t.Fatalf("got %v", got)
 			}
@@ -385,6 +392,7 @@ func TestCompression(t *testing.T) {
 // token is a call credential.
 type token struct {
 	value string
+	err   error
 	seen  []string
 }
 
@@ -397,6 +405,9 @@ func (c *token) GetRequestMetadata(ctx context.Context, uri ...string) (map[stri
 		return nil, err
 	}
 	c.seen = append(c.seen, append(uri, info.Method)...)
+	if c.err != nil {
+		return nil, c.err
+	}
 	if c.value == "" {
 		return nil, errPlain
 	}
@@ -422,5 +433,10 @@ func TestCallCredentials(t *testing.T) {
 		}
 		_, err = client.Unary(testContext(t), &pb.Request{}, grpc.PerRPCCredentials(&token{}))
 		wantCode(t, err, codes.Unauthenticated, "no status")
+		// An application's status is a server's alone: gRFC A54.
+		for code, want := range map[codes.Code]codes.Code{codes.Unavailable: codes.Unavailable, codes.NotFound: codes.Internal, codes.DataLoss: codes.Internal} {
+			_, err = client.Unary(testContext(t), &pb.Request{}, grpc.PerRPCCredentials(&token{err: status.Error(code, "no token")}))
+			wantCode(t, err, want, "no token")
+		}
 	})
 }

@@ -76,12 +76,11 @@ func trailersBlock(outcome *gstatus.Status, md metadata.MD) (block []byte, err e
 	// Its protobuf message is a copy, which few calls need.
 	if outcome.Code() != codes.OK {
 		if said := outcome.Proto(); len(said.GetDetails()) > 0 {
-			bytes, err := proto.Marshal(said)
-			if err != nil {
-				return nil, err
-			}
-			if block, err = wire.AppendMetadata(block, metadata.MD{detailsName: {string(bytes)}}); err != nil {
-				return nil, err
+			// Details that can't be encoded, with text that is no UTF-8, are left out, as in grpc-go.
+			if bytes, err := proto.Marshal(said); err == nil {
+				if block, err = wire.AppendMetadata(block, metadata.MD{detailsName: {string(bytes)}}); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}

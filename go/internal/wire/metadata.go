@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -184,7 +185,7 @@ func ValidValue(value string) bool {
 	return true
 }
 
-// EncodeMessage percent-encodes the words of a status, as gRPC over HTTP/2 does.
+// EncodeMessage percent-encodes the words of a status, as gRPC over HTTP/2 does. Bytes that are no UTF-8 are replaced.
 func EncodeMessage(message string) string {
 	plain := true
 	for i := range len(message) {
@@ -192,6 +193,9 @@ func EncodeMessage(message string) string {
 	}
 	if plain {
 		return message
+	}
+	if !utf8.ValidString(message) {
+		message = string([]rune(message))
 	}
 	var b strings.Builder
 	for i := range len(message) {
