@@ -63,6 +63,7 @@ type clientStream struct {
 	receiving bool
 	replaying bool // another goroutine sends ops
 	finished  bool
+	reported  bool  // options and handlers have what a finished call has for them
 	err       error // of the finished call; io.EOF where it is OK
 	readable  bool  // the context has finished the call, and what had come can still be received, as in grpc
 	unwatch   []func() bool
@@ -463,7 +464,25 @@ func (cs *clientStream) receiveNext(a *attempt, next call.ReplyReceiver, m proto
 	return nil
 }
 
+// RecvMsg returns the call's end once options have what they ask for, whoever has ended the call.
 func (cs *clientStream) RecvMsg(m any) error {
+	err := cs.recvMsg(m)
+	if err != nil {
+		cs.awaitReport()
+	}
+	return err
+}
+
+// awaitReport waits until a finished call has been reported. The caller does not have "receiving".
+func (cs *clientStream) awaitReport() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for cs.finished && !cs.reported {
+		cs.changed.Wait()
+	}
+}
+
+func (cs *clientStream) recvMsg(m any) error {
 	if !cs.receive() && !cs.receiveLeft() {
 		return cs.result()
 	}
@@ -559,7 +578,11 @@ func (cs *clientStream) finish(err error, holding bool) error {
 		a.end(err)
 	}
 	cs.request.callEnd(a, err)
-	return cs.result()
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.reported = true
+	cs.changed.Broadcast()
+	return cs.err
 }
 
 func (cs *clientStream) Header() (metadata.MD, error) {
@@ -585,10 +608,18 @@ func (cs *clientStream) Header() (metadata.MD, error) {
 func (cs *clientStream) Trailer() metadata.MD {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if !cs.finished || cs.attempt == nil {
+	if !cs.finished || cs.attempt == nil || cs.attempt.call == nil {
 		return nil
 	}
-	return cs.attempt.trailer().Copy()
+	code := codes.OK
+	if cs.err != io.EOF {
+		code = status.Code(cs.err)
+	}
+	outcome := cs.attempt.call.Outcome()
+	if outcome.Status.Code() != code {
+		return nil // The context has ended the call while the answer came: who gets one of them gets none of the other.
+	}
+	return outcome.Trailer.Copy()
 }
 
 // Context has the peer, once the call has begun. It commits the call to its present attempt, as in grpc.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/tollfree/tollfree/go/internal/testproto"
@@ -199,5 +201,41 @@ func TestWhatCameBeforeTheEndIsRead(t *testing.T) {
 	overCarriers(t, func(t *testing.T, h *harness) {
 		h.newServer(0, service)
 		test(t, pb.NewTestClient(h.newConn()))
+	})
+}
+
+// The call's end is with its options by the time that its receiver has it, though the context has ended the call.
+func TestOptionsOfCancelledStreams(t *testing.T) {
+	overCarriers(t, func(t *testing.T, h *harness) {
+		h.newServer(0, &testService{server: func(_ *pb.Request, stream grpc.ServerStreamingServer[pb.Reply]) error {
+			if err := stream.Send(&pb.Reply{}); err != nil {
+				return err
+			}
+			<-stream.Context().Done()
+			return nil
+		}})
+		client := pb.NewTestClient(h.newConn())
+		var callers sync.WaitGroup
+		for range 300 {
+			callers.Go(func() {
+				ctx, cancel := context.WithCancel(testContext(t))
+				defer cancel()
+				var from peer.Peer
+				finished := make(chan error, 1)
+				stream, err := client.ServerStream(ctx, &pb.Request{}, grpc.Peer(&from), grpc.OnFinish(func(err error) { finished <- err }))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := stream.Recv(); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				if _, err := stream.Recv(); status.Code(err) != codes.Canceled || from.Addr == nil || len(finished) != 1 {
+					t.Errorf("%v, from %v, finished %d times", err, from.Addr, len(finished))
+				}
+			})
+		}
+		callers.Wait()
 	})
 }
