@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -123,6 +123,10 @@ c: ## Check the C library: its header, its examples, programs under sanitizers (
 install-c: ## Build the C library and install it: PREFIX=/usr/local DESTDIR=
 	@cargo build --quiet --locked --release --package tollfree-capi
 	@crates/capi/packaging/install $(TARGET_DIR)/release/libtollfree_capi.a $(or $(PREFIX),/usr/local) $(DESTDIR)
+
+go-outside: ## Run other projects over the Go implementation: gRPC's cases in each pairing, grpcurl, ghz, grpc-go's own tests (fetches them)
+	@cargo build --quiet --package tollfree-interop
+	@cd go/outside && go vet ./... && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test -count=1 ./...
 
 # The tests of `make go` begin with the same inputs, those of the test vectors.
 go-fuzz: ## Fuzz each target of the Go implementation for S=seconds; finds go to testdata/fuzz of the target's package

@@ -40,6 +40,12 @@ func proxy(t *testing.T, path string) (directory string) {
 	var archive bytes.Buffer
 	files := zip.NewWriter(&archive)
 	err := fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && name != "." {
+			// A directory with a module of its own is left out, as by a proxy.
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+				return fs.SkipDir
+			}
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
