@@ -12,7 +12,7 @@ import (
 // spec/wire.md, section 6.
 //
 // Invariant: the waiting word in this side's region says "parked" exactly while parked is set. The link's lock guards all but
-// ring and rang.
+// ring and awaited.
 type doorbell struct {
 	conn   socket
 	waiter *ring.Waiter
@@ -21,8 +21,8 @@ type doorbell struct {
 	parked, forRoom bool
 	// released says that room was given back, and the peer not rung for it.
 	released bool
-	// rangAt is when the peer was rung, since linkEpoch; 0: not since rang was called last.
-	rangAt atomic.Int64
+	// rung says that the peer was rung since awaited was called last.
+	rung atomic.Bool
 }
 
 // linkEpoch is what times are counted from.
@@ -67,18 +67,17 @@ func (d *doorbell) due(published bool) (due bool) {
 	return due
 }
 
-// ring rings the peer, and notes when.
+// ring rings the peer.
 func (d *doorbell) ring() {
-	d.rangAt.Store(int64(monotonic()))
+	d.rung.Store(true)
 	d.conn.Ring()
 	steps.Pass(steps.Rung)
 }
 
-// rang is when the peer was rung; the zero time where it was not since rang was called last.
-func (d *doorbell) rang() time.Time {
-	at := d.rangAt.Swap(0)
-	if at == 0 {
-		return time.Time{}
+// awaited is what an answer of the peer waits for.
+func (d *doorbell) awaited() waitedFor {
+	if d.rung.Swap(false) {
+		return peerAwake
 	}
-	return linkEpoch.Add(time.Duration(at))
+	return peerAtWork
 }

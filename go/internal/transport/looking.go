@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// wakeMin and wakeMax bound what waking a peer is taken to take, wakeFirst is for as long as nothing is known.
-	wakeMin   = 10 * time.Microsecond
-	wakeFirst = 30 * time.Microsecond
-	wakeMax   = 80 * time.Microsecond
+	// wakeLook is how long to look where a wake-up is what is waited for, one's own or the peer's: what that costs both ends of processor
+	// time. Who looked for as long as it takes would spend several times that.
+	wakeLook = 10 * time.Microsecond
+	// answerLook is how long to look for a peer that was awake, and is at work.
+	answerLook = 60 * time.Microsecond
 	// looksPerTurn is how often to look before the time is looked at, and others may have a turn on the processor.
 	looksPerTurn = 24
 	// aloneTime is how long to look before other goroutines have a turn, where they have another processor: letting them
@@ -35,8 +36,18 @@ const (
 	looksPerYield = 32
 )
 
-// A looker decides whether a reader looks for a while before it sleeps: as long as waking a peer takes, where what is awaited
-// has come so soon of late. It is the reader's own: its methods need the reading role.
+// waitedFor is what a reader waits for.
+type waitedFor uint8
+
+const (
+	// peerAtWork: an answer of a peer that was awake; peerAwake: of one that had to be rung; nobody: calls that may come.
+	peerAtWork waitedFor = iota
+	peerAwake
+	nobody
+)
+
+// A looker decides whether a reader looks for a while before it sleeps, where what is awaited has come so soon of late. It is the
+// reader's own: its methods need the reading role.
 type looker struct {
 	// trust grows where what was awaited has come in time.
 	trust int
@@ -44,16 +55,15 @@ type looker struct {
 	waits, looks int
 	// crowded is for how many waits others have turns at once, where there is one processor.
 	crowded int
-	wakes   wakeCost
 	// off is until when not to look, began when look was called last; since linkEpoch, 0: never.
 	off, began time.Duration
 }
 
 func newLooker() looker { return looker{trust: trustMax / 2} }
 
-// look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it
-// was. yields says that goroutines of this process have just got work. peerCPU is what the peer says of its processor.
-func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU uint32) bool {
+// look looks until something is there, or it is time to sleep. at says what is waited for. yields says that goroutines of this process
+// have just got work. peerCPU is what the peer says of its processor.
+func (l *looker) look(there func() bool, at waitedFor, yields bool, peerCPU uint32) bool {
 	if l.looks++; l.looks%looksPerYield == 0 {
 		yields = true
 	}
@@ -84,14 +94,14 @@ func (l *looker) look(there func() bool, rang time.Time, yields bool, peerCPU ui
 	if yields {
 		runtime.Gosched()
 	}
-	most := l.wakes.both()
+	most := answerLook
+	if at != peerAtWork {
+		most = wakeLook
+	}
 	for last := l.began; ; {
 		for range looks {
 			if there() {
 				l.hit()
-				if !rang.IsZero() {
-					l.wakes.add(last - rang.Sub(linkEpoch))
-				}
 				return true
 			}
 		}
@@ -119,15 +129,8 @@ func (l *looker) hit() { l.trust = min(max(l.trust+1, 1), trustMax) }
 
 // slept notes that something has come while nobody looked, some time after look was called: what waking this side took is in
 // that time, too.
-func (l *looker) slept(rang time.Time) {
-	if l.began == 0 {
-		return
-	}
-	now := monotonic()
-	if !rang.IsZero() {
-		l.wakes.add((now - rang.Sub(linkEpoch)) / 2)
-	}
-	if now-l.began < 2*l.wakes.both() {
+func (l *looker) slept() {
+	if l.began != 0 && monotonic()-l.began < 2*wakeLook {
 		l.trust = min(max(l.trust+2, 0), trustMax)
 	}
 }
@@ -147,24 +150,3 @@ var (
 	processors      atomic.Int32
 	processorsAsked atomic.Uint32
 )
-
-// wakeCost is what waking a process takes until that is felt, on average of late.
-type wakeCost struct {
-	mean time.Duration
-}
-
-func (w *wakeCost) add(sample time.Duration) {
-	sample = min(max(sample, wakeMin), wakeMax)
-	if w.mean == 0 {
-		w.mean = sample
-	}
-	w.mean += (sample - w.mean) / 8
-}
-
-// both is what sleeping and being woken costs both ends.
-func (w *wakeCost) both() time.Duration {
-	if w.mean == 0 {
-		return 2 * wakeFirst
-	}
-	return 2 * w.mean
-}

@@ -70,7 +70,7 @@ func (l *link) serve(loop int) bool {
 			l.mu.Unlock()
 			return true
 		}
-		l.reading.woken(l.bell.rang())
+		l.reading.woken()
 	}
 	l.bell.unpark()
 	for {
@@ -94,7 +94,11 @@ func (l *link) serve(loop int) bool {
 			break
 		}
 		l.unlock()
-		found := l.reading.look(l.there, l.bell.rang(), yields, l.rings.peerCPU())
+		at := l.bell.awaited()
+		if l.role == wire.Server {
+			at = nobody
+		}
+		found := l.reading.look(l.there, at, yields, l.rings.peerCPU())
 		l.mu.Lock()
 		if !found && l.park() {
 			break

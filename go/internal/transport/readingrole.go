@@ -1,9 +1,6 @@
 package transport
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
 // A readingRole says who reads the peer's ring, and who sleeps until somebody does.
 //
@@ -46,12 +43,12 @@ func (r *readingRole) takeHanded() bool {
 }
 
 // look looks until something is there, or it is time to sleep: see looker. The caller has the role, and not the lock.
-func (r *readingRole) look(there func() bool, rang time.Time, yields bool, peerCPU uint32) bool {
-	return r.looker.look(there, rang, yields, peerCPU)
+func (r *readingRole) look(there func() bool, at waitedFor, yields bool, peerCPU uint32) bool {
+	return r.looker.look(there, at, yields, peerCPU)
 }
 
 // woken notes that something has come while nobody looked. The caller has the role.
-func (r *readingRole) woken(rang time.Time) { r.looker.slept(rang) }
+func (r *readingRole) woken() { r.looker.slept() }
 
 // awaited says whether anybody sleeps.
 func (r *readingRole) awaited() bool { return r.sleepers > 0 }

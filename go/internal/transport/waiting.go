@@ -24,7 +24,7 @@ func (l *link) read(ctx context.Context, s *sleeper, ready func() bool) bool {
 	yields := false
 	for {
 		l.unlock()
-		found := l.reading.look(l.there, l.bell.rang(), yields, l.rings.peerCPU())
+		found := l.reading.look(l.there, l.bell.awaited(), yields, l.rings.peerCPU())
 		l.mu.Lock()
 		yields = false
 		if found {
