@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -39,6 +39,13 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 	@$(IN_LAB) cargo build --quiet --release
 	@for figure in dmrpc-fig5 dmrpc-fig6 dmrpc-fig7 dmrpc-fig8 dmrpc-fig10 dmrpc-fig11; do \
 		$(TARGET_DIR)/release/tollfree-lab figure $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
+
+bench-c: ## Compare the side in C with Rust's: stubs, and the same driver without C (a minute after the build)
+	@$(MAKE) --no-print-directory install-c PREFIX=$(TARGET_DIR)/bench-c
+	@cc -O2 -std=gnu11 -Wall -Wextra -Werror -pthread -o $(TARGET_DIR)/bench-c/peer lab/bench/c/peer.c \
+		-I$(TARGET_DIR)/bench-c/include -L$(TARGET_DIR)/bench-c/lib -ltollfree -Wl,-rpath,$(TARGET_DIR)/bench-c/lib
+	@$(QUICK_LAB)
+	@TOLLFREE_BENCH_C=$(TARGET_DIR)/bench-c/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side c,loop,tollfree-direct,tonic-unix
 
 bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetches gRPC; three minutes after the build)
 	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }

@@ -9,7 +9,7 @@ pub use tollfree_measure::axis::Placement;
 
 use crate::harness::words::bytes_in_words;
 pub use crate::message::Message;
-use crate::side::go;
+use crate::side::{c, go};
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -54,6 +54,8 @@ axis! {
         TonicBlocking = "tonic-blocking",
         /// Stock tonic over TCP on the loopback interface.
         TonicTcp = "tonic-tcp",
+        /// Tollfree in C, by bytes: a loop that calls and a loop that serves.
+        C = "c",
         /// Tollfree in Go, the stubs of protoc-gen-go-grpc.
         Go = "go",
         /// The same, the handler on the goroutine that reads.
@@ -74,7 +76,7 @@ impl Side {
     /// Whether calls can have metadata here: the others carry bytes and nothing else.
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
-        !self.is_go() && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop)
+        !self.is_go() && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::C)
     }
 
     /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.
@@ -88,6 +90,7 @@ impl Side {
     pub fn missing(self) -> Option<&'static str> {
         match self {
             side if side.is_go() => go::absent(true),
+            Side::C => c::absent(),
             Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
                 Some("this build has no iceoryx2; `make bench-peers` builds one that has")
             }

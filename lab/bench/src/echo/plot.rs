@@ -39,6 +39,7 @@ fn color(side: Side) -> &'static str {
         Side::TonicUnix => "#0072b2",
         Side::TonicBlocking => "#117733",
         Side::TonicTcp => "#b05fa0",
+        Side::C => "#525252",
         Side::Go => "#2e8b57",
         Side::GoInline => "#66c2a4",
         Side::GoDirect => "#a6dba0",

@@ -3,6 +3,7 @@
 //! A side whose calls run on tokio implements [`AsyncSide`] and gets everything else from here. To add one: a value
 //! of [`Side`], a file, and an arm in each `match` below.
 
+pub(crate) mod c;
 pub(crate) mod floor;
 pub(crate) mod go;
 #[cfg(feature = "iceoryx2")]
@@ -10,6 +11,7 @@ pub(crate) mod iceoryx2;
 mod one_loop;
 mod pairs;
 mod pool;
+mod program;
 pub(crate) mod session;
 pub(crate) mod stub;
 pub(crate) mod tollfree;
@@ -96,6 +98,7 @@ macro_rules! on_tokio {
             | Side::TollfreeBlocking
             | Side::TollfreeThreads
             | Side::TonicBlocking
+            | Side::C
             | Side::Go
             | Side::GoInline
             | Side::GoDirect
@@ -111,6 +114,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
+        Side::C => c::serve(order, ready),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
@@ -125,6 +129,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Loop => one_loop::measure(load),
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
+        Side::C => c::measure(load),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::measure(load),
         _ => tollfree_blocking::measure(load),
     }

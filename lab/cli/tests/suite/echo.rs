@@ -72,6 +72,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
             "iceoryx2" if !cfg!(feature = "iceoryx2") => Some("bench-peers"),
             // The program in Go is beside the build.
             "go" | "go-inline" | "go-direct" | "grpc-go" => Some("bench-go"),
+            "c" => Some("bench-c"),
             _ => None,
         };
         if let Some(goal) = goal {
