@@ -81,8 +81,8 @@ async fn calls_by_a_direct_connection_pass_the_gateway_by_and_name_their_caller(
         let answer = client.unary(request).await.unwrap().into_inner();
         assert_eq!(answer.body.len(), 100_000);
         let [caller] = &callers(&answer.headers)[..] else { panic!("{:?}", answer.headers) };
-        let backends = format!("Backends {{ pid: {}, uid:", std::process::id());
-        assert!(caller.contains(&backends) && caller.contains("subject: None"), "{caller}");
+        let backend = format!("Backend {{ pid: {}, uid:", std::process::id());
+        assert!(caller.contains(&backend) && caller.contains("subject: None"), "{caller}");
         assert!(answer.headers.contains(&"x-kept: yes".to_owned()), "{:?}", answer.headers);
     }
     assert_eq!((handed(&lab).await, attached.probe.begun.load(Ordering::SeqCst)), (before, 20));

@@ -27,8 +27,8 @@ async fn a_group_calls_itself_through_the_gateway() {
     let answer = client.unary(request).await.unwrap().into_inner();
     assert_eq!(answer.body.len(), 100_000);
     let [caller] = &callers(&answer.headers)[..] else { panic!("{:?}", answer.headers) };
-    let backends = format!("Backends {{ pid: {}, uid:", std::process::id());
-    assert!(caller.contains(&backends) && caller.contains("subject: None"), "{caller}");
+    let backend = format!("Backend {{ pid: {}, uid:", std::process::id());
+    assert!(caller.contains(&backend) && caller.contains("subject: None"), "{caller}");
     let asks = futures_util::stream::iter((0..20).map(|_| Ask { body: vec![1; 10], ..Ask::default() }));
     assert_eq!(client.up(asks).await.unwrap().into_inner().seen_count, 20);
     attached.stop().await;
