@@ -196,7 +196,7 @@ func unmarshal(encoded []byte, into proto.Message) (err error) {
 	return proto.Unmarshal(encoded, into)
 }
 
-var errPanics = errors.New("Go's protobuf panics")
+var errPanics = errors.New("protobuf's Go library panics")
 
 // subject is a message with its type.
 type subject struct {

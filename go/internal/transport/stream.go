@@ -54,10 +54,10 @@ func (s *stream) PID() int32  { return 0 }
 func (s *stream) UID() uint32 { return math.MaxUint32 }
 func (s *stream) GID() uint32 { return math.MaxUint32 }
 
-func (s *stream) Ring() { signal(s.due) }
-func (s *stream) Wake() { signal(s.rung) }
+func (s *stream) Ring() { notify(s.due) }
+func (s *stream) Wake() { notify(s.rung) }
 
-func signal(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -106,7 +106,7 @@ func (s *stream) receive() {
 			if wrong := s.window.Take(buffer[:n]); wrong != nil {
 				err = wrong
 			}
-			signal(s.rung)
+			notify(s.rung)
 		}
 		if err == nil {
 			continue
