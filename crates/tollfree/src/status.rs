@@ -268,7 +268,7 @@ pub(crate) fn deadline() -> Status {
     sourced(Status::deadline_exceeded("the deadline has passed"), Trouble::Late)
 }
 
-/// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's backends.
+/// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's business.
 pub(crate) fn pool_full(shortage: &AllocError) -> Status {
     let told = match shortage {
         AllocError::Exhausted { len, by, .. } => format!("the pool has no {len} bytes for it: {by}"),

@@ -4,7 +4,7 @@
 //! A [`Client`] makes calls of all four kinds over a [`Channel`](crate::Channel), or over anything else that a generated client can be made of; a
 //! [`BlockingClient`] makes them from threads without a runtime. [`AnyMethod`] serves every method that no service of the server has
 //! ([`Server::fallback`](crate::Server::fallback)). Deadlines, metadata, statuses, interceptors, retries, limits and compression are those of generated
-//! clients and servers; the bytes are nobody's backends on the way.
+//! clients and servers; nobody reads the bytes on the way.
 //!
 //! # Example
 //! ```

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Code, Request, Response, Status};
 
-// A method's name is its proto's backends.
+// A method's name is its proto's business.
 #[allow(unreachable_pub, dead_code, clippy::new_ret_no_self, clippy::wrong_self_convention)]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/unusual/all.rs"));

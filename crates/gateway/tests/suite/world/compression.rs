@@ -232,7 +232,7 @@ async fn a_handler_that_disables_compression_is_heeded() {
             assert_eq!(came.headers.contains_key("grpc-encoding"), !early, "{method}");
             assert!(came.messages.iter().all(|(flag, _)| *flag == u8::from(!early)), "{method}");
             assert!(came.bodies().iter().all(|body| *body == ask(5000).body), "{method}");
-            assert!(!came.headers.contains_key("tollfree-plain"), "{method}: it is no client's backends");
+            assert!(!came.headers.contains_key("tollfree-plain"), "{method}: it is no client's business");
         }
     }
 }
