@@ -46,7 +46,7 @@ thread_local! {
     static HERE: RefCell<Vec<(u64, Rc<RefCell<Kept>>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// All loops, for those who wake them.
+/// All loops, for the threads that wake them.
 fn everywhere() -> &'static RwLock<HashMap<u64, Waker>> {
     static EVERYWHERE: OnceLock<RwLock<HashMap<u64, Waker>>> = OnceLock::new();
     EVERYWHERE.get_or_init(RwLock::default)

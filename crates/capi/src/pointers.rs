@@ -20,7 +20,7 @@ pub struct Bytes<'a> {
 impl<'a> Bytes<'a> {
     pub(crate) const EMPTY: Bytes<'static> = Bytes { data: std::ptr::null(), len: 0, lifetime: PhantomData };
 
-    /// What C reads while whoever has these bytes keeps them.
+    /// What C reads while the owner of these bytes keeps them.
     pub(crate) fn for_c(bytes: &[u8]) -> Bytes<'static> {
         match bytes {
             [] => Bytes::EMPTY,

@@ -61,10 +61,10 @@ pub struct Config {
 /// Who comes to a server's socket. Others are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accepts {
-    /// Those that call.
+    /// Callers.
     #[default]
     Callers,
-    /// Those that attach to a gateway, or call by way of it.
+    /// Backends: they attach to a gateway, or call by way of it.
     Backends,
 }
 

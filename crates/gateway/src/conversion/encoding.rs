@@ -92,7 +92,7 @@ impl Deflater {
     }
 }
 
-/// In which encodings a method's server takes messages, and sends them to those who accept that, a bit for each
+/// In which encodings a method's server takes messages, and sends them to clients that accept them, a bit for each
 /// ([`encodings`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Encodings {

@@ -1,7 +1,7 @@
 //! Object mode: which methods of a backend connection take objects, and the tables by which its requests are made such.
 //!
 //! A backend connection says with a method's first call that it takes objects of certain types. It is asked for their tables once, while calls
-//! go on as bytes; from then on requests are decoded here, and answers encoded. One that trusts the gateway is asked to join the pool of
+//! go on as bytes; from then on requests are decoded here, and answers encoded. Where it trusts the gateway, it is asked to join the pool of
 //! its group, too, and reads large objects there. Each backend connection's tables are its own: what another
 //! process calls by the same names has nothing to do with them.
 

@@ -23,7 +23,7 @@ const INFLATED_AT_ONCE: usize = 256 * 1024;
 /// Bytes that are deflated before other calls have a turn.
 const DEFLATED_AT_ONCE: usize = 64 * 1024;
 
-/// Whether there is room for messages that are inflated, and for those that are to be deflated.
+/// Whether there is room for messages that are inflated, and for messages to be deflated.
 pub(crate) trait Room: Send + Sync {
     /// A message of the request has `len` bytes by now. 0: it has gone on. Asked before those bytes are kept.
     ///
