@@ -1,4 +1,4 @@
-//! Which endpoint gets a call: load balancing without a runtime.
+//! Which endpoint gets a call, and when a failed call or connection is tried again: without a runtime.
 //!
 //! A [`List`] holds the endpoints of a channel. Its owner replaces the whole list ([`List::replace`]), wherever the addresses come from, and
 //! asks it for each call ([`List::pick`]). The owner knows how an endpoint is reached and whether it can be; the list knows weights,
@@ -30,9 +30,11 @@
 
 mod list;
 mod outlier;
+mod pace;
 mod pick;
 mod random;
 mod record;
+mod retry;
 mod target;
 mod turn;
 
@@ -41,7 +43,9 @@ pub use outlier::{
     Cause, ConsecutiveFailureEjection, Event, FailurePercentageEjection, OutlierDetection,
     SuccessRateEjection,
 };
+pub use pace::{Failure, LOCAL_MAX, PROVEN, Pace, REMOTE_FIRST};
 pub use pick::{Chosen, Look, Pick};
 pub use record::Record;
+pub use retry::{PREVIOUS_ATTEMPTS, PUSHBACK, Pushback, Retries, RetryPolicy, Throttle, Throttling};
 pub use target::{Health, Locality, Target};
 pub use turn::Turn;

@@ -124,6 +124,23 @@ impl Call {
         !std::mem::replace(&mut self.inbox.heard, true)
     }
 
+    /// The application takes no messages for now.
+    pub(crate) fn pause(&mut self) {
+        self.inbox.is_paused = true;
+    }
+
+    /// The application takes messages again. Whether some may be there.
+    pub(crate) fn resume(&mut self) -> bool {
+        self.inbox.is_paused = false;
+        std::mem::take(&mut self.inbox.has_unread)
+    }
+
+    /// Something has come that is not to be read yet. `false`: it may be read.
+    pub(crate) fn leaves_unread(&mut self) -> bool {
+        self.inbox.has_unread |= self.inbox.is_paused;
+        self.inbox.is_paused
+    }
+
     /// Takes part of a message, or several whole ones.
     pub(crate) fn take(&mut self, chunk: Chunk, came: impl FnMut(Message)) -> Result<(), Refused> {
         self.inbox.take(chunk, came)
@@ -200,6 +217,10 @@ struct Inbox {
     /// A server's: the client has said everything.
     heard: bool,
     message_len_max: usize,
+    /// The application takes no messages for now.
+    is_paused: bool,
+    /// Something has come since.
+    has_unread: bool,
 }
 
 impl Inbox {

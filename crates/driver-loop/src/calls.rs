@@ -20,6 +20,8 @@ pub(crate) struct Calls {
     writers: VecDeque<u64>,
     /// How many of these are over.
     gone_count: usize,
+    /// Calls that are to be read though nothing has come since.
+    resumed: Vec<u64>,
     next_number: u64,
     message_len_max: usize,
 }
@@ -32,6 +34,7 @@ impl Calls {
             opens: BTreeSet::new(),
             writers: VecDeque::new(),
             gone_count: 0,
+            resumed: Vec::new(),
             next_number: 0,
             message_len_max,
         }
@@ -46,30 +49,28 @@ impl Calls {
         self.calls.get_mut(&number)
     }
 
-    pub(crate) fn contains(&self, number: u64) -> bool {
-        self.calls.contains_key(&number)
-    }
-
-    fn add(&mut self, call: Call) -> u64 {
+    /// A client's call begins; it is to be opened.
+    pub(crate) fn begin(&mut self, opening: Opening, metadata: Bytes) -> u64 {
         self.next_number += 1;
-        self.calls.insert(self.next_number, call);
+        self.begin_as(self.next_number, opening, metadata);
         self.next_number
     }
 
-    /// A client's call begins; it is to be opened.
-    pub(crate) fn begin(&mut self, opening: Opening, metadata: Bytes) -> u64 {
+    /// The same, by a number that was none of a call here.
+    pub(crate) fn begin_as(&mut self, number: u64, opening: Opening, metadata: Bytes) {
         let deadline_ns = opening.deadline_ns;
-        let number = self.add(Call::outgoing(opening, metadata, self.message_len_max));
+        self.calls.insert(number, Call::outgoing(opening, metadata, self.message_len_max));
         if deadline_ns != 0 {
             self.deadlines.insert((deadline_ns, number));
         }
         self.opens.insert(number);
-        number
     }
 
     /// A client's call has come to a server.
     pub(crate) fn came(&mut self, id: StreamId) -> u64 {
-        self.add(Call::incoming(id, self.message_len_max))
+        self.next_number += 1;
+        self.calls.insert(self.next_number, Call::incoming(id, self.message_len_max));
+        self.next_number
     }
 
     /// Has an application say something on a call.
@@ -91,6 +92,27 @@ impl Calls {
         {
             self.writers.push_back(number);
         }
+    }
+
+    /// The application takes no messages of a call for now.
+    pub(crate) fn pause(&mut self, number: u64) {
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.pause();
+        }
+    }
+
+    /// The application takes messages of a call again. Whether some may be there.
+    pub(crate) fn resume(&mut self, number: u64) -> bool {
+        let has_unread = self.calls.get_mut(&number).is_some_and(Call::resume);
+        if has_unread {
+            self.resumed.push(number);
+        }
+        has_unread
+    }
+
+    /// A call that is to be read though nothing has come.
+    pub(crate) fn next_resumed(&mut self) -> Option<u64> {
+        self.resumed.pop()
     }
 
     /// The first call that is to be opened.
@@ -165,6 +187,7 @@ impl Calls {
         self.deadlines.clear();
         self.opens.clear();
         self.writers.clear();
+        self.resumed.clear();
         self.gone_count = 0;
         let mut calls: Vec<_> = self.calls.drain().collect();
         calls.sort_unstable_by_key(|(number, _)| *number);

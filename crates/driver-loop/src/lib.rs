@@ -42,6 +42,7 @@
 
 mod call;
 mod calls;
+mod channel;
 mod config;
 mod descriptors;
 mod event_loop;
@@ -57,8 +58,11 @@ use std::io;
 use bytes::Bytes;
 use tollfree_layout::{errors, metadata};
 
+pub use channel::{CallTerms, ChannelConfig, ChannelId, ChannelState};
 pub use config::LoopConfig;
-pub use event_loop::{CallStart, EventLoop, Waker};
+pub use event_loop::{CallStart, EventLoop};
+pub use poller::Waker;
+pub use tollfree_balancer::{OutlierDetection, Policy, RetryPolicy, Target, Throttling};
 pub use tollfree_connection::WaitPolicy;
 pub use tollfree_host::{ConnectError, ConnectErrorKind, HandshakeError, Quotas, Registration};
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity, PeerPolicy};
@@ -237,6 +241,13 @@ pub enum Event {
         session: SessionId,
         /// Why.
         reason: Closed,
+    },
+    /// A channel fares otherwise than before.
+    ChannelChanged {
+        /// Which.
+        channel: ChannelId,
+        /// How it fares.
+        state: ChannelState,
     },
     /// A client has begun a call (server).
     Call {

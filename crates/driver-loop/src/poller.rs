@@ -1,6 +1,8 @@
 //! The descriptors of a loop, behind one that a host can poll: epoll.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tollfree_os::clock::now_ns;
@@ -51,15 +53,37 @@ impl Source {
     }
 }
 
+/// Wakes a loop that sleeps, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Wakes>);
+
+#[derive(Debug)]
+struct Wakes {
+    fd: OwnedFd,
+    /// Another thread has called since the loop heard of that last.
+    is_called: AtomicBool,
+    /// The loop may be asleep: a call has to go by the descriptor.
+    may_sleep: AtomicBool,
+}
+
+impl Waker {
+    /// Has [`EventLoop::wait`](crate::EventLoop::wait), or the host's poll, return soon, also where the loop is not asleep yet.
+    pub fn wake(&self) {
+        // In one order with the loop's own two: either it sees the call, or this sees that it may sleep.
+        self.0.is_called.store(true, Ordering::SeqCst);
+        if self.0.may_sleep.load(Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.0.fd, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    waker: std::sync::Arc<OwnedFd>,
+    wakes: Arc<Wakes>,
     /// When the kernel was asked last, in nanoseconds.
     asked_ns: u64,
-    /// Another thread has called since the application heard of that last.
-    is_called: bool,
     /// What was heard last, for its memory.
     heard: Vec<Source>,
 }
@@ -68,9 +92,9 @@ impl Poller {
     pub(crate) fn new() -> io::Result<Poller> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let waker = std::sync::Arc::new(waker);
-        let poller = Poller { epoll, waker, asked_ns: 0, is_called: false, heard: Vec::new() };
-        poller.watch(&*poller.waker, Source::Waker, EventFlags::IN)?;
+        let wakes = Wakes { fd: waker, is_called: AtomicBool::new(false), may_sleep: AtomicBool::new(false) };
+        let poller = Poller { epoll, wakes: Arc::new(wakes), asked_ns: 0, heard: Vec::new() };
+        poller.watch(&poller.wakes.fd, Source::Waker, EventFlags::IN)?;
         Ok(poller)
     }
 
@@ -79,8 +103,8 @@ impl Poller {
         self.epoll.as_fd()
     }
 
-    pub(crate) fn waker(&self) -> std::sync::Arc<OwnedFd> {
-        self.waker.clone()
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(self.wakes.clone())
     }
 
     /// Watches a descriptor until it is closed, or [`forget`](Poller::forget).
@@ -118,12 +142,25 @@ impl Poller {
 
     /// Whether another thread has called since this was asked last.
     pub(crate) fn take_call(&mut self) -> bool {
-        std::mem::take(&mut self.is_called)
+        self.is_called() && self.wakes.is_called.swap(false, Ordering::SeqCst)
     }
 
     /// The same, and it will be said again.
     pub(crate) fn is_called(&self) -> bool {
-        self.is_called
+        self.wakes.is_called.load(Ordering::Relaxed)
+    }
+
+    /// The loop is about to sleep. `false`: another thread has called before.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.wakes.may_sleep.store(true, Ordering::SeqCst);
+        !self.wakes.is_called.load(Ordering::SeqCst)
+    }
+
+    /// The loop is awake: a call need not go by the descriptor.
+    pub(crate) fn is_awake(&self) {
+        if self.wakes.may_sleep.load(Ordering::Relaxed) {
+            self.wakes.may_sleep.store(false, Ordering::Relaxed);
+        }
     }
 
     /// What has something, within a time; `None`: however long that takes. To be [given back](Poller::give_back).
@@ -143,8 +180,7 @@ impl Poller {
         let mut heard = std::mem::take(&mut self.heard);
         heard.extend(events[..count].iter().map(|event| Source::of(event.data)));
         if heard.contains(&Source::Waker) {
-            let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
-            self.is_called = true;
+            let _ = rustix::io::read(&self.wakes.fd, &mut [0; 8]);
         }
         Ok(heard)
     }

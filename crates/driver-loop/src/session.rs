@@ -14,6 +14,7 @@ use tollfree_session::{
 
 use crate::call::{Call, Opening, Refused};
 use crate::calls::Calls;
+use crate::channel::{is_of_channel, name_of};
 use crate::descriptors::Descriptors;
 use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, SessionId, Status};
 
@@ -170,6 +171,11 @@ impl Session {
 
     /// Begins a call (client). It waits for its turn where it can't be opened now.
     pub(crate) fn begin(&mut self, opening: Opening, metadata: Bytes) -> Result<u64, CallError> {
+        self.check_begins()?;
+        Ok(self.calls.begin(opening, metadata))
+    }
+
+    fn check_begins(&mut self) -> Result<(), CallError> {
         let session = self.connection.session();
         if session.role() != Role::Client {
             return Err(CallError::NotAClient);
@@ -178,7 +184,19 @@ impl Session {
             return Err(CallError::Over);
         }
         self.waiting.is_awake = true;
-        Ok(self.calls.begin(opening, metadata))
+        Ok(())
+    }
+
+    /// Begins a call of a channel, by the number that it has there.
+    pub(crate) fn begin_as(
+        &mut self,
+        number: u64,
+        opening: Opening,
+        metadata: Bytes,
+    ) -> Result<(), CallError> {
+        self.check_begins()?;
+        self.calls.begin_as(number, opening, metadata);
+        Ok(())
     }
 
     /// Has an application say something on a call.
@@ -190,6 +208,16 @@ impl Session {
         self.calls.say(number, what)?;
         self.waiting.is_awake = true;
         Ok(())
+    }
+
+    /// Takes no messages of a call for now.
+    pub(crate) fn pause(&mut self, number: u64) {
+        self.calls.pause(number);
+    }
+
+    /// Takes messages of a call again.
+    pub(crate) fn resume(&mut self, number: u64) {
+        self.waiting.is_awake |= self.calls.resume(number);
     }
 
     /// A server's headers, message or end: not to be said by a client.
@@ -226,7 +254,10 @@ impl Session {
     }
 
     fn event_of(&self, number: u64) -> CallId {
-        CallId::new(self.key, number)
+        match is_of_channel(number) {
+            true => name_of(number),
+            false => CallId::new(self.key, number),
+        }
     }
 
     /// Takes the calls that have come (server).
@@ -271,11 +302,17 @@ impl Session {
             }
         }
         while self.connection.session_mut().next_abandoned().is_some() {}
+        while let Some(number) = self.calls.next_resumed() {
+            if let Some(id) = self.calls.get_mut(number).and_then(|call| call.id()) {
+                self.read(number, id, events);
+            }
+        }
     }
 
-    /// Takes what has come on a call.
+    /// Takes what has come on a call. What came before its end is no more than its credit: that is taken while it is paused, too.
     fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
-        while self.calls.contains(number)
+        while let Some(call) = self.calls.get_mut(number)
+            && (!call.leaves_unread() || self.connection.session().has_end(id))
             && let Some(incoming) = self.connection.session_mut().take(id)
             && self.read_one(number, id, incoming, events)
         {}

@@ -11,6 +11,8 @@ pub(crate) enum Timer {
     Meeting(SessionId),
     /// What a connection wants, or a deadline.
     Session(SessionId),
+    /// Something in channels.
+    Channels,
     /// A listener may accept again.
     Listener(u32),
 }

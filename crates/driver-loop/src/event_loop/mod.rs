@@ -1,5 +1,6 @@
 //! The loop, as the application has it.
 
+mod channels;
 mod meetings;
 mod turns;
 
@@ -11,17 +12,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use tollfree_host::{Config, HandshakeError, Purpose, Registration};
 use tollfree_os::clock::now_ns;
-use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
-use tollfree_os::rustix;
+use tollfree_os::fd::{AsFd, BorrowedFd};
 use tollfree_region::Origin;
 use tollfree_rendezvous::{Address, BindError, PeerIdentity};
 use tollfree_session::{Closed, Ending};
 
 use crate::call::{Call, Opening};
+use crate::channel::{Channels, is_of_channel};
 use crate::config::LoopConfig;
 use crate::listeners::Listeners;
 use crate::meeting::Meeting;
-use crate::poller::Poller;
+use crate::poller::{Poller, Waker};
 use crate::session::Session;
 use crate::slots::Slots;
 use crate::timers::Timers;
@@ -49,17 +50,6 @@ impl<'a> CallStart<'a> {
     }
 }
 
-/// Wakes a loop that sleeps, from any thread.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// Has [`EventLoop::wait`], or the host's poll, return soon, also where the loop is not asleep yet.
-    pub fn wake(&self) {
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-    }
-}
-
 /// See the [crate]. Belongs to one thread at a time.
 #[derive(Debug)]
 pub struct EventLoop {
@@ -71,6 +61,7 @@ pub struct EventLoop {
     /// What has happened in the last turn, and was not taken yet. There is no other turn before.
     events: VecDeque<Event>,
     timers: Timers,
+    channels: Channels,
     origin: Origin,
 }
 
@@ -88,6 +79,7 @@ impl EventLoop {
             listeners: Listeners::default(),
             events: VecDeque::new(),
             timers: Timers::default(),
+            channels: Channels::default(),
             origin: Origin::current()?,
         })
     }
@@ -99,7 +91,7 @@ impl EventLoop {
 
     /// For other threads.
     pub fn waker(&self) -> Waker {
-        Waker(self.poller.waker())
+        self.poller.waker()
     }
 
     /// Begins to connect: [`Event::Connected`] or [`Event::NotConnected`] follows, within the handshake's time.
@@ -200,7 +192,10 @@ impl EventLoop {
     /// # Errors
     /// [`CallError`].
     pub fn send(&mut self, call: CallId, message: Message) -> Result<(), CallError> {
-        self.say(call, |said| said.say(message))
+        match is_of_channel(call.number) {
+            true => self.channel_say(call.number, Some(message)),
+            false => self.say(call, |said| said.say(message)),
+        }
     }
 
     /// Says that no message follows (client).
@@ -210,6 +205,7 @@ impl EventLoop {
     pub fn finish(&mut self, call: CallId) -> Result<(), CallError> {
         match self.serves(call) {
             true => Err(CallError::NotAClient),
+            false if is_of_channel(call.number) => self.channel_say(call.number, None),
             false => self.say(call, |said| said.end(Ending::HalfClose)),
         }
     }
@@ -232,10 +228,28 @@ impl EventLoop {
         self.say(call, |said| said.end(Ending::Trailers { code, block: metadata }))
     }
 
+    /// Takes no more messages of a call for now: a few that have come may still be told. The peer sends as far as its credit goes, then waits. The call's
+    /// end is told all the same, with what came before it.
+    pub fn pause(&mut self, call: CallId) {
+        match self.session_mut(call.session) {
+            Some(session) => session.pause(call.number),
+            None => self.channel_pause(call.number, true),
+        }
+    }
+
+    /// Takes the messages of a call again.
+    pub fn resume(&mut self, call: CallId) {
+        match self.session_mut(call.session) {
+            Some(session) => session.resume(call.number),
+            None => self.channel_pause(call.number, false),
+        }
+    }
+
     /// Ends a call at once, in both directions; the peer sees the gRPC status `code`. No event follows.
     pub fn cancel(&mut self, call: CallId, code: u16) {
-        if let Some(session) = self.session_mut(call.session) {
-            session.cancel(call.number, code);
+        match self.session_mut(call.session) {
+            Some(session) => drop(session.cancel(call.number, code)),
+            None => self.channel_cancel(call.number, code),
         }
     }
 
@@ -257,10 +271,16 @@ impl EventLoop {
         if self.origin.is_elsewhere() {
             return None;
         }
+        self.poller.is_awake();
         if self.events.is_empty() {
             self.turn();
         }
-        self.events.pop_front()
+        while let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.pass(event) {
+                return Some(event);
+            }
+        }
+        None
     }
 
     /// Waits for what happens next, for so long at most: looks at the rings while that is worth it, and sleeps. `None` also when another thread
@@ -290,7 +310,10 @@ impl EventLoop {
                 continue;
             }
             let due_ns = self.timers.first_ns().into_iter().chain(until_ns).min();
-            self.ask_kernel(due_ns.map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now))))?;
+            if self.poller.may_sleep() {
+                self.ask_kernel(due_ns.map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now))))?;
+            }
+            self.poller.is_awake();
         }
     }
 
@@ -309,7 +332,7 @@ impl EventLoop {
         let mut all_sleep = true;
         self.slots
             .listed_sessions(|session| all_sleep = all_sleep && (!session.is_awake() || session.sleeps()));
-        all_sleep
+        all_sleep && self.poller.may_sleep()
     }
 
     /// How long the host may sleep; `None`: until the descriptor has something.

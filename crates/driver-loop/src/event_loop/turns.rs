@@ -74,6 +74,7 @@ impl EventLoop {
                         session.handle_timeout(now);
                     }
                 }
+                Timer::Channels => self.channels_expire(now),
                 Timer::Listener(idx) => self.listeners.resume(idx, &self.poller),
             }
         }

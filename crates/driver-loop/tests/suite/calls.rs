@@ -96,3 +96,53 @@ fn a_message_that_is_too_long_ends_its_call_alone() {
     let call = both.events.call(both.client, unary(vec![7; 1_000])).unwrap();
     assert_eq!(both.until_ended(call).status.unwrap().code, 0);
 }
+
+/// Who does not read holds up its own call, and no other.
+#[test]
+fn a_call_that_is_paused_takes_no_more_than_its_window_and_goes_on() {
+    let mut both = Both::new(LoopConfig::default());
+    let call = both.events.call(both.client, CallStart::new("/test.Echo/Stream")).unwrap();
+    let message = Bytes::from(vec![7; 1000]);
+    let total = 3000;
+    let (mut sent, mut came, mut is_paused) = (0, 0, false);
+    let mut server_call = None;
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
+    while std::time::Instant::now() < until {
+        match both.events.wait(Some(std::time::Duration::from_millis(5))).unwrap() {
+            Some(Event::Call { call, .. }) => {
+                server_call = Some(call);
+                both.events.send(call, Message::from(message.clone())).unwrap();
+                sent = 1;
+            }
+            Some(Event::Sent { call }) if Some(call) == server_call && sent < total => {
+                both.events.send(call, Message::from(message.clone())).unwrap();
+                sent += 1;
+            }
+            Some(Event::Message { .. }) => {
+                came += 1;
+                if came == 10 {
+                    both.events.pause(call);
+                    is_paused = true;
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(is_paused && sent < total, "{sent} were sent");
+    let window = tollfree_driver_loop::Limits::default().stream_window as usize;
+    assert!(came <= 10 + window / 1000, "{came} came");
+    both.events.resume(call);
+    while came < total {
+        match next(&mut both.events) {
+            Event::Sent { call } if Some(call) == server_call && sent < total => {
+                both.events.send(call, Message::from(message.clone())).unwrap();
+                sent += 1;
+            }
+            Event::Message { call: of, .. } if of == call => came += 1,
+            _ => {}
+        }
+    }
+    both.events.pause(call);
+    both.events.answer_end(server_call.unwrap(), 0, Bytes::new()).unwrap();
+    while !matches!(next(&mut both.events), Event::Ended { call: ended, .. } if ended == call) {}
+}

@@ -117,7 +117,7 @@ fn a_busy_session_is_in_nobodys_way() {
     for _ in 0..50 {
         both.events.send(busy, message()).unwrap();
     }
-    while !(answered == 20 && late && called) {
+    while !(answered >= 20 && late && called) {
         assert!(Instant::now() < until, "{is_connected} {answered} {late} {called}");
         let event = both.events.wait(Some(LONG)).unwrap();
         called |= event.is_none();

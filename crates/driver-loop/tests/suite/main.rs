@@ -1,6 +1,7 @@
 //! Loops with each other, and with the tokio driver.
 
 mod calls;
+mod channels;
 mod ends;
 mod host;
 mod pairings;

@@ -16,7 +16,7 @@ pub(crate) struct Afterwards {
     /// Told how it ended.
     throttle: Option<Arc<Throttle>>,
     /// Statuses that count as failures.
-    codes: Vec<Code>,
+    codes: Vec<u16>,
 }
 
 impl Afterwards {
@@ -44,7 +44,7 @@ impl Afterwards {
         }
         match self.throttle {
             Some(throttle) if code == Code::Ok => throttle.succeeded(),
-            Some(throttle) if self.codes.contains(&code) => drop(throttle.failed()),
+            Some(throttle) if self.codes.contains(&(code as u16)) => drop(throttle.failed()),
             _ => {}
         }
     }

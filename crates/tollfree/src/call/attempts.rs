@@ -15,11 +15,11 @@ use tonic::{Code, Status};
 
 use crate::call::afterwards::Afterwards;
 use crate::call::deadline::Deadline;
-use crate::call::retry::{Pushback, Retries};
+use crate::call::retry::{Pushback, Retries, pushback};
 use crate::call::routing::{Routing, WaitForReady};
 use crate::call::service_config::MethodConfig;
 use crate::endpoint::balance::Picked;
-use crate::endpoint::{CallGuard, Connection, Subchannel};
+use crate::endpoint::{CallGuard, Connection, Subchannel, chance};
 use crate::metadata::timeout;
 use crate::metrics::MadeCall;
 use crate::status;
@@ -239,7 +239,7 @@ impl<'a, C: Call> Attempts<'a, C> {
             if let Some(made) = &self.terms.made {
                 made.attempt();
             }
-            match self.call.attempt(&picked, self.retries.failed).await {
+            match self.call.attempt(&picked, self.retries.failed()).await {
                 Ok(mut reply) => {
                     let alone = C::status_alone(&reply);
                     if let Some((code, pushback)) = alone.filter(|(code, _)| *code != Code::Ok) {
@@ -263,7 +263,7 @@ impl<'a, C: Call> Attempts<'a, C> {
                 Err(failed) => {
                     let code = failed.status.code();
                     self.attempt_ended(&mut guard, code);
-                    let pushback = Pushback::of(failed.status.metadata().as_ref());
+                    let pushback = pushback(failed.status.metadata().as_ref());
                     self.again(code, pushback).await.or_fail(failed.status)?;
                     self.avoid = Some(picked.endpoint);
                 }
@@ -301,7 +301,7 @@ impl<'a, C: Call> Attempts<'a, C> {
     async fn again(&mut self, code: Code, pushback: Pushback) -> Next {
         let policy = self.terms.method.retry.as_ref();
         let throttle = self.channel.throttle.as_deref();
-        let Some(pause) = self.retries.fail(policy, throttle, code, pushback) else {
+        let Some(pause) = self.retries.fail(policy, throttle, code as u16, pushback, chance()) else {
             return Next::Over;
         };
         if self.call.is_too_long() {
@@ -313,7 +313,7 @@ impl<'a, C: Call> Attempts<'a, C> {
         tracing::debug!(
             path = self.terms.path,
             ?code,
-            attempt = self.retries.failed,
+            attempt = self.retries.failed(),
             ?pause,
             "making a call again"
         );

@@ -206,7 +206,11 @@ impl RetryText {
             backoff_first: positive("initialBackoff", &self.initial_backoff)?,
             backoff_max: positive("maxBackoff", &self.max_backoff)?,
             multiplier: self.backoff_multiplier,
-            codes: self.retryable_status_codes.iter().map(code).collect::<Result<_, _>>()?,
+            codes: self
+                .retryable_status_codes
+                .iter()
+                .map(|value| code(value).map(|code| code as u16))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

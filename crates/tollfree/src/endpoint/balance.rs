@@ -16,8 +16,8 @@ use tollfree_balancer::{Event, List, Look, Member, OutlierDetection, Pick, Polic
 use tollfree_driver_tokio::now_ns;
 use tonic::Status;
 
-use crate::endpoint::redial::PROVEN;
 use crate::endpoint::{Connection, Health, Subchannel, upgrade};
+use tollfree_balancer::PROVEN;
 
 /// How a channel chooses an endpoint for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use crate::endpoint::error::ChannelError;
 use crate::endpoint::greeted::ServerLimit;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::endpoint::place::{Files, Place};
-use crate::endpoint::redial::{Failure, Pace, Redial};
+use crate::endpoint::redial::{Failure, Pace, Redial, failure};
 use crate::endpoint::upgrade::{Mover, Plan};
 use crate::message::payloads::Sharing;
 use crate::status;
@@ -122,7 +122,7 @@ impl Unreached {
 
     fn failure(&self) -> Failure {
         match self {
-            Unreached::Session(error) => Failure::of(error),
+            Unreached::Session(error) => failure(error),
             Unreached::Status(_) => Failure::Absent,
         }
     }

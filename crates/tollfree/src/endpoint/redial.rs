@@ -1,4 +1,4 @@
-//! When an endpoint is tried again, and who shares an attempt.
+//! Which calls share an attempt to connect. When the next is due: `tollfree_balancer::Pace`.
 //!
 //! A call that finds no connection begins an attempt, or shares one that began after it came: it never fails for an attempt that was over
 //! before. An attempt goes on when the call that began it ends. On this host an attempt costs microseconds, so the pauses between attempts are short and calls wait for the next one. Elsewhere
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+pub(crate) use tollfree_balancer::{Failure, Pace};
+use tollfree_balancer::{LOCAL_MAX, PROVEN, REMOTE_FIRST};
 use tollfree_driver_tokio::{ConnectError, ConnectErrorKind};
 use tonic::Status;
 
@@ -15,77 +17,11 @@ use crate::endpoint::Connection;
 use crate::endpoint::attempt::Attempt;
 use crate::endpoint::chance;
 
-/// The pause after the first attempts that found nobody at an address of this host. It doubles after each [`LOCAL_STEP`] failures up to the
-/// maximum; a pause is half of it at least.
-const LOCAL_FIRST: Duration = Duration::from_millis(2);
-const LOCAL_MAX: Duration = Duration::from_millis(8);
-const LOCAL_STEP: u32 = 64;
-/// The pause after the first failed attempt elsewhere. It doubles after each failure up to the maximum.
-const REMOTE_FIRST: Duration = Duration::from_millis(20);
-const REMOTE_MAX: Duration = Duration::from_secs(1);
-/// After so many failures, more than half a second, those that no call asks for get rarer than a call's.
-const RESTART_COUNT: u32 = 3 * LOCAL_STEP;
-/// A connection that lasted at least this long has not failed.
-pub(crate) const PROVEN: Duration = Duration::from_millis(50);
-
-/// How dear an attempt is, by where the address leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// To a socket of this host.
-    Local,
-    /// Over a network.
-    Remote,
-}
-
-impl Pace {
-    /// The pause after so many attempts that found nobody, with jitter so that clients of one server do not come back all at once.
-    pub(crate) fn delay(self, failures: u32) -> Duration {
-        match self {
-            Pace::Local => jittered(LOCAL_FIRST, failures / LOCAL_STEP, LOCAL_MAX),
-            Pace::Remote => {
-                let full = REMOTE_FIRST.saturating_mul(1 << failures.min(16)).min(REMOTE_MAX);
-                full.mul_f64(0.8 + 0.4 * chance())
-            }
-        }
-    }
-
-    /// The pause after so many attempts that a server answered with no. It has to spend time on each.
-    pub(crate) fn delay_of_refused(self, refusals: u32) -> Duration {
-        match self {
-            Pace::Local => jittered(LOCAL_FIRST, refusals, REMOTE_MAX),
-            Pace::Remote => self.delay(refusals),
-        }
-    }
-
-    /// The pause where no call asks for an attempt: as for a call while a restart may last, then up to a second.
-    pub(crate) fn delay_unasked(self, failures: u32) -> Duration {
-        match failures.checked_sub(RESTART_COUNT) {
-            None => self.delay(failures),
-            Some(further) => Pace::Remote.delay(further / 4),
-        }
-    }
-}
-
-/// From half of a pause that doubles to all of it.
-fn jittered(first: Duration, doublings: u32, max: Duration) -> Duration {
-    first.saturating_mul(1 << doublings.min(16)).min(max).mul_f64(0.5 + 0.5 * chance())
-}
-
-/// What became of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Nobody was there.
-    Absent,
-    /// Somebody was there, and said no, hung up, or said nothing.
-    Refused,
-}
-
-impl Failure {
-    pub(crate) fn of(error: &ConnectError) -> Failure {
-        match &error.kind {
-            ConnectErrorKind::Handshake(_) => Failure::Refused,
-            _ => Failure::Absent,
-        }
+/// What became of an attempt that failed so.
+pub(crate) fn failure(error: &ConnectError) -> Failure {
+    match &error.kind {
+        ConnectErrorKind::Handshake(_) => Failure::Refused,
+        _ => Failure::Absent,
     }
 }
 
@@ -247,8 +183,8 @@ impl Redial {
                     state.until.map_or(REMOTE_FIRST, |until| until.saturating_duration_since(Instant::now()))
                 }
                 Pace::Local => match state.refusals.checked_sub(1) {
-                    Some(before) => self.pace.delay_of_refused(before),
-                    None => self.pace.delay_unasked(state.failures),
+                    Some(before) => self.pace.delay_of_refused(before, chance()),
+                    None => self.pace.delay_unasked(state.failures, chance()),
                 },
             }
         };
@@ -264,11 +200,11 @@ impl State {
         let pause = match failure {
             Failure::Absent => {
                 self.refusals = 0;
-                pace.delay(self.failures)
+                pace.delay(self.failures, chance())
             }
             Failure::Refused => {
                 self.refusals = self.refusals.saturating_add(1);
-                pace.delay_of_refused(self.refusals - 1)
+                pace.delay_of_refused(self.refusals - 1, chance())
             }
         };
         self.until = Some(at + pause);
@@ -282,25 +218,13 @@ mod tests {
 
     /// A herd: clients that lost the same server at the same time must not come back at the same time.
     #[test]
-    fn delays_of_a_herd_are_spread_and_bounded() {
-        let ms = Duration::from_millis;
-        for (pace, failures, least, most) in [
-            (Pace::Local, 0, ms(1), ms(2)),
-            (Pace::Local, LOCAL_STEP, ms(2), ms(4)),
-            (Pace::Local, 4_000_000, ms(4), ms(8)),
-            (Pace::Remote, 0, ms(16), ms(24)),
-            (Pace::Remote, 2, ms(64), ms(96)),
-            (Pace::Remote, 40, ms(800), ms(1200)),
-        ] {
-            let mut slots = [0usize; 8];
-            for _ in 0..800 {
-                let delay = pace.delay(failures);
-                assert!((least..=most).contains(&delay), "{pace:?} {failures}: {delay:?}");
-                let share = (delay - least).as_secs_f64() / (most - least).as_secs_f64();
-                slots[((share * 8.0) as usize).min(7)] += 1;
-            }
-            assert!(slots.iter().all(|count| *count > 20), "{slots:?} of 800 in eighths of the spread");
+    fn delays_of_a_herd_are_spread() {
+        let mut slots = [0usize; 8];
+        for _ in 0..800 {
+            let ms = Pace::Local.delay(0, chance()).as_secs_f64() * 1000.0;
+            slots[(((ms - 1.0) * 8.0) as usize).min(7)] += 1;
         }
+        assert!(slots.iter().all(|count| *count > 20), "{slots:?} of 800 in eighths of the spread");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 use crate::call::afterwards::Afterwards;
 use crate::call::attempts::{Call, Failed, First, TOO_LONG, Terms, make};
-use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback};
+use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback, pushback};
 use crate::call::routing::Routing;
 use crate::endpoint::Connection;
 use crate::endpoint::balance::Picked;
@@ -141,7 +141,7 @@ impl Call for Replayed {
     }
 
     fn status_alone(reply: &Response<ResponseBody>) -> Option<(Code, Pushback)> {
-        status_alone(reply).map(|code| (code, Pushback::of(reply.headers())))
+        status_alone(reply).map(|code| (code, pushback(reply.headers())))
     }
 
     fn say_too_long(reply: &mut Response<ResponseBody>) {

@@ -14,8 +14,9 @@ use tollfree_driver_tokio::{
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 
+use crate::endpoint::chance;
 use crate::endpoint::place::{Files, Misplaced, Place};
-use crate::endpoint::redial::{Failure, Pace};
+use crate::endpoint::redial::{Failure, Pace, failure};
 use crate::server::Server;
 use crate::server::bound::served;
 use crate::server::control::{Control, LocalRights};
@@ -294,7 +295,7 @@ impl BackendConnection {
                 }
                 Err(error) if !was_attached && !error.kind.is_transient() => return Err(error.into()),
                 Err(error) => {
-                    refusals = match Failure::of(&error) {
+                    refusals = match failure(&error) {
                         Failure::Absent => 0,
                         Failure::Refused => refusals.saturating_add(1),
                     };
@@ -311,8 +312,8 @@ impl BackendConnection {
                 said = trouble;
             }
             let pause = match refusals > refused_before {
-                true => pace.delay_of_refused(refused_before),
-                false => pace.delay_unasked(failures),
+                true => pace.delay_of_refused(refused_before, chance()),
+                false => pace.delay_unasked(failures, chance()),
             };
             failures = failures.saturating_add(1);
             tokio::select! {

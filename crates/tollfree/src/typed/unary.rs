@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::call::afterwards::Afterwards;
 use crate::call::attempts::{Call, Failed, First, Terms, make};
-use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback};
+use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback, pushback};
 use crate::channel::Channel;
 use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Subchannel};
@@ -158,7 +158,7 @@ where
 
     fn status_alone(reply: &Ended<M2>) -> Option<(Code, Pushback)> {
         match &reply.result {
-            Err(status) if reply.alone => Some((status.code(), Pushback::of(status.metadata().as_ref()))),
+            Err(status) if reply.alone => Some((status.code(), pushback(status.metadata().as_ref()))),
             _ => None,
         }
     }
