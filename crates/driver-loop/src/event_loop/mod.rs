@@ -317,6 +317,21 @@ impl EventLoop {
         }
     }
 
+    /// What happens within so long, by looking at the rings: ends sooner where that is not worth it, and never sleeps. For hosts that hold a lock which
+    /// is dear to give up for a short time.
+    pub fn look(&mut self, most: Duration) -> Option<Event> {
+        let until_ns = now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64);
+        loop {
+            if let Some(event) = self.poll() {
+                return Some(event);
+            }
+            let now = now_ns();
+            if until_ns <= now || self.poller.is_called() || self.origin.is_elsewhere() || !self.looks(now) {
+                return None;
+            }
+        }
+    }
+
     /// Before the host sleeps on [`fd`](EventLoop::fd), for [`timeout`](EventLoop::timeout) at most: all sessions are put to sleep. `false`: there is
     /// something, or another thread has called, so [`poll`](EventLoop::poll) is to be called instead.
     pub fn arm(&mut self) -> bool {

@@ -1,0 +1,318 @@
+//! Channels and calls for threads: one client has a process's channels.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyTuple};
+use tollfree_driver_loop::{
+    CallStart, CallTerms, ChannelConfig, ChannelId, LoopConfig, Policy, RetryPolicy, Status, Target,
+    Throttling,
+};
+use tollfree_os::clock::now_ns;
+
+use crate::call::{Call, duration, message, received};
+use crate::mailbox::Mailbox;
+use crate::sharing::{Core, Notice, Sharing, next_number};
+use crate::turns::Command;
+
+/// gRPC's UNAVAILABLE.
+const UNAVAILABLE: u16 = 14;
+
+/// When calls of a method are made again.
+#[pyclass(frozen)]
+pub(crate) struct Retry(Arc<RetryPolicy>);
+
+#[pymethods]
+impl Retry {
+    /// Pauses are in seconds.
+    #[new]
+    fn new(
+        attempts_max: u32,
+        backoff_first: f64,
+        backoff_max: f64,
+        multiplier: f64,
+        codes: Vec<u16>,
+    ) -> PyResult<Retry> {
+        let pause = |seconds| duration(Some(seconds)).map(Option::unwrap_or_default);
+        Ok(Retry(Arc::new(RetryPolicy {
+            attempts_max,
+            backoff_first: pause(backoff_first)?,
+            backoff_max: pause(backoff_max)?,
+            multiplier,
+            codes,
+        })))
+    }
+}
+
+impl Retry {
+    pub(crate) fn policy(&self) -> Arc<RetryPolicy> {
+        self.0.clone()
+    }
+}
+
+/// A loop's settings, as Python gives them.
+pub(crate) fn config(
+    agent: Option<String>,
+    receive_len_max: Option<usize>,
+    metadata_len_max: Option<u32>,
+    call_count_max: Option<u32>,
+) -> LoopConfig {
+    let mut config = LoopConfig { agent, ..LoopConfig::default() };
+    if let Some(most) = receive_len_max {
+        config.message_len_max = most;
+    }
+    if let Some(most) = metadata_len_max {
+        config.limits.metadata_len_max = most as usize;
+    }
+    if let Some(most) = call_count_max {
+        config.limits.stream_count = most;
+    }
+    config
+}
+
+/// What a channel is opened with.
+pub(crate) fn channel_config(
+    targets: Vec<(String, u32, u32)>,
+    policy: &str,
+    throttling: Option<(u32, u32)>,
+) -> PyResult<ChannelConfig> {
+    let policy = match policy {
+        "pick_first" => Policy::PickFirst,
+        "round_robin" => Policy::RoundRobin,
+        "least_request" => Policy::LeastOutstanding,
+        other => {
+            let words =
+                format!("load balancing {other:?}: pick_first, round_robin and least_request are possible");
+            return Err(PyValueError::new_err(words));
+        }
+    };
+    let target =
+        |(address, weight, priority): (String, u32, u32)| Target { weight, priority, ..Target::new(address) };
+    Ok(ChannelConfig {
+        targets: targets.into_iter().map(target).collect(),
+        policy,
+        outlier_detection: None,
+        throttling: throttling.map(|(tokens_max, ratio)| Throttling { tokens_max, ratio }),
+    })
+}
+
+/// A process's channels for threads, with their loop.
+#[pyclass(frozen)]
+pub(crate) struct Client {
+    sharing: Arc<Sharing>,
+}
+
+#[pymethods]
+impl Client {
+    /// Without channels. Messages that are longer than so many bytes end their calls with RESOURCE_EXHAUSTED.
+    #[new]
+    #[pyo3(signature = (agent = None, receive_len_max = None, metadata_len_max = None))]
+    fn new(
+        agent: Option<String>,
+        receive_len_max: Option<usize>,
+        metadata_len_max: Option<u32>,
+    ) -> PyResult<Client> {
+        let config = config(agent, receive_len_max, metadata_len_max, None);
+        let sharing = Sharing::new(config, None)?;
+        sharing.watch()?;
+        Ok(Client { sharing })
+    }
+
+    /// A channel's number. Targets are `(address, weight, priority)`.
+    #[pyo3(signature = (targets, policy = "pick_first", throttling = None))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        targets: Vec<(String, u32, u32)>,
+        policy: &str,
+        throttling: Option<(u32, u32)>,
+    ) -> PyResult<u64> {
+        self.sharing.check()?;
+        let config = channel_config(targets, policy, throttling)?;
+        let opened = self.sharing.ask(py, move |core| core.events.open_channel(config))?;
+        opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Ends a channel, with its calls.
+    fn close_channel(&self, channel: u64) -> PyResult<()> {
+        self.sharing.check()?;
+        self.sharing.run(move |core| core.events.close_channel(ChannelId::from_bits(channel)));
+        Ok(())
+    }
+
+    /// Connects a channel that is idle, and keeps it connected.
+    fn connect(&self, channel: u64) -> PyResult<()> {
+        self.sharing.check()?;
+        self.sharing.run(move |core| core.events.connect_channel(ChannelId::from_bits(channel)));
+        Ok(())
+    }
+
+    /// 0 idle, 1 connecting, 2 ready, 3 transient failure. `None`: it was closed.
+    fn state(&self, py: Python<'_>, channel: u64) -> PyResult<Option<u8>> {
+        self.sharing.check()?;
+        self.sharing.ask(py, move |core| {
+            core.events.channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
+        })
+    }
+
+    /// A method of a channel.
+    #[pyo3(signature = (channel, path, retry = None))]
+    fn method(&self, channel: u64, path: String, retry: Option<&Retry>) -> Method {
+        Method {
+            sharing: self.sharing.clone(),
+            channel: ChannelId::from_bits(channel),
+            path: path.into(),
+            retry: retry.map(|retry| retry.0.clone()),
+        }
+    }
+
+    /// The next notice, within so many seconds: `(number, None)` of a call that is over, `(channel, state)` of a channel. `None`: none has come.
+    /// StopIteration: no more come.
+    fn notice(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(u64, Option<u8>)>> {
+        self.sharing.check()?;
+        let most = duration(Some(timeout))?.unwrap_or_default();
+        match py.detach(|| self.sharing.notices().next(most)) {
+            Ok(None) => Ok(None),
+            Ok(Some(Notice::Ended(number))) => Ok(Some((number, None))),
+            Ok(Some(Notice::Channel(channel, state))) => Ok(Some((channel, Some(state)))),
+            Err(()) => Err(pyo3::exceptions::PyStopIteration::new_err("the client was closed")),
+        }
+    }
+
+    /// Ends its threads.
+    fn close(&self) {
+        self.sharing.close();
+    }
+}
+
+/// A method of a channel: what its calls are begun with.
+#[pyclass(frozen)]
+pub(crate) struct Method {
+    sharing: Arc<Sharing>,
+    channel: ChannelId,
+    path: Arc<str>,
+    retry: Option<Arc<RetryPolicy>>,
+}
+
+/// A call's metadata, deadline and terms.
+struct Beginning {
+    metadata: Bytes,
+    deadline_ns: Option<u64>,
+    terms: CallTerms,
+}
+
+impl Method {
+    fn beginning(
+        &self,
+        metadata: Option<&[u8]>,
+        timeout: Option<f64>,
+        waits_for_ready: bool,
+    ) -> PyResult<Beginning> {
+        // None of a channel's deadlines is 0, which says none.
+        let deadline =
+            |most: Duration| now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64).max(1);
+        Ok(Beginning {
+            metadata: metadata.map(Bytes::copy_from_slice).unwrap_or_default(),
+            deadline_ns: duration(timeout)?.map(deadline),
+            terms: CallTerms { waits_for_ready, retry: self.retry.clone() },
+        })
+    }
+
+    fn mailbox(&self) -> Arc<Mailbox> {
+        Arc::new(Mailbox::new(next_number()))
+    }
+
+    /// Begins a call, with its first message if it has one.
+    fn begins(
+        &self,
+        mailbox: Arc<Mailbox>,
+        beginning: Beginning,
+        first: Option<tollfree_driver_loop::Message>,
+    ) -> Command {
+        let (channel, path) = (self.channel, self.path.clone());
+        Box::new(move |core: &mut Core| {
+            let Beginning { metadata, deadline_ns, terms } = beginning;
+            if mailbox.lock().status().is_some() {
+                // It was cancelled before.
+                return;
+            }
+            let is_last = first.is_some();
+            let start = CallStart { path: &path, metadata, deadline_ns, message: first, is_last };
+            match core.events.channel_call(channel, start, terms) {
+                Ok(call) => {
+                    mailbox.lock().call = Some(call);
+                    core.begin(call, mailbox);
+                }
+                Err(_) => drop(mailbox.fails(crate::events::status(1, "the channel was closed"))),
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Method {
+    /// Makes a unary call. Gives the answer's bytes where it succeeds and `is_whole` is not wanted, else
+    /// `(code, message or None, headers, trailers)`.
+    #[pyo3(signature = (bytes, metadata = None, timeout = None, waits_for_ready = false, compressed = false, is_whole = false))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's, by name")]
+    fn unary<'py>(
+        &self,
+        py: Python<'py>,
+        bytes: PyBackedBytes,
+        metadata: Option<&[u8]>,
+        timeout: Option<f64>,
+        waits_for_ready: bool,
+        compressed: bool,
+        is_whole: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.sharing.check()?;
+        let beginning = self.beginning(metadata, timeout, waits_for_ready)?;
+        let mailbox = self.mailbox();
+        let begins = self.begins(mailbox.clone(), beginning, Some(message(bytes, compressed)));
+        // Should a signal end the wait, this cancels the call.
+        let call = Call::new(self.sharing.clone(), mailbox.clone());
+        self.sharing.wait_for(py, Some(begins), &mailbox, |came| came.status().is_some(), None)?;
+        drop(call);
+        let mut came = mailbox.lock();
+        let first = came.next_message().map(|(message, _)| message);
+        let is_one = first.is_some() && !came.has_message();
+        let (code, trailers) = match came.status() {
+            Some(Status { code, metadata, .. }) => (*code, metadata.clone()),
+            None => (UNAVAILABLE, Bytes::new()),
+        };
+        if let (0, false, true, Some(message)) = (code, is_whole, is_one, &first) {
+            return received(py, message);
+        }
+        let block = |block: Option<&Bytes>| PyBytes::new(py, block.map_or(&[], |block| block)).into_any();
+        let message = match &first {
+            Some(message) if is_one => received(py, message)?,
+            _ => py.None().into_bound(py),
+        };
+        let code = code.into_pyobject(py)?.into_any();
+        let all = [code, message, block(came.headers()), block(Some(&trailers))];
+        Ok(PyTuple::new(py, all)?.into_any())
+    }
+
+    /// Begins a call. `bytes`: its only message; none follows then.
+    #[pyo3(signature = (bytes = None, metadata = None, timeout = None, waits_for_ready = false, compressed = false))]
+    fn start(
+        &self,
+        bytes: Option<PyBackedBytes>,
+        metadata: Option<&[u8]>,
+        timeout: Option<f64>,
+        waits_for_ready: bool,
+        compressed: bool,
+    ) -> PyResult<Call> {
+        self.sharing.check()?;
+        let beginning = self.beginning(metadata, timeout, waits_for_ready)?;
+        let mailbox = self.mailbox();
+        let first = bytes.map(|bytes| message(bytes, compressed));
+        let begins = self.begins(mailbox.clone(), beginning, first);
+        self.sharing.run(begins);
+        Ok(Call::new(self.sharing.clone(), mailbox))
+    }
+}
