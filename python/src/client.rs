@@ -284,7 +284,9 @@ impl Method {
             Some(Status { code, metadata, .. }) => (*code, metadata.clone()),
             None => (UNAVAILABLE, Bytes::new()),
         };
-        if let (0, false, true, Some(message)) = (code, is_whole, is_one, &first) {
+        if let (0, false, true, Some(message)) = (code, is_whole, is_one, &first)
+            && !message.compressed
+        {
             return received(py, message);
         }
         let block = |block: Option<&Bytes>| PyBytes::new(py, block.map_or(&[], |block| block)).into_any();

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -68,6 +68,8 @@ pub(crate) struct Sharing {
     turns: Arc<Turns>,
     waker: Waker,
     notices: Arc<Notices>,
+    /// A thread that waits for events is to look again, though there are none.
+    is_called: AtomicBool,
     fork_count: u32,
 }
 
@@ -257,6 +259,7 @@ impl Sharing {
             turns,
             waker,
             notices,
+            is_called: AtomicBool::new(false),
             fork_count: crate::fork_count(),
         }))
     }
@@ -468,7 +471,8 @@ impl Sharing {
         loop {
             core.do_all(self.turns.take_commands());
             let left = until_ns.saturating_sub(now_ns());
-            if core.has_kept() || left == 0 || self.turns.is_closed() {
+            let is_called = self.is_called.swap(false, Ordering::Relaxed);
+            if is_called || core.has_kept() || left == 0 || self.turns.is_closed() {
                 return;
             }
             core.wait(Duration::from_nanos(left));
@@ -493,8 +497,9 @@ impl Sharing {
         self.turns.tells();
     }
 
-    /// Has a thread that waits look again.
+    /// Has a thread that waits for events return without one.
     pub(crate) fn wake(&self) {
+        self.is_called.store(true, Ordering::Relaxed);
         self.waker.wake();
     }
 

@@ -67,19 +67,20 @@ class Client:
             else:
                 watcher = self._watchers.get(number)
                 if watcher is not None:
-                    _logged(watcher, state)
+                    logged(watcher, state)
 
     def _run(self, number):
         with self._lock:
             callbacks = self._callbacks.pop(number, ())
         for callback in callbacks:
-            _logged(callback)
+            logged(callback)
 
     def close(self):
         self.native.close()
 
 
-def _logged(callback, *arguments):
+def logged(callback, *arguments):
+    """Calls what users gave; what that raises is logged."""
     try:
         callback(*arguments)
     except Exception:
