@@ -98,7 +98,6 @@ def pair(**given):
         both = Pair(directory, **given)
         try:
             yield both
-            assert both.server._calls.count() == 0 or True
         finally:
             both.close()
         until = time.monotonic() + 5
@@ -106,6 +105,7 @@ def pair(**given):
         while len(os.listdir("/proc/self/fd")) > descriptors + 4 and time.monotonic() < until:
             time.sleep(0.01)
         assert len(os.listdir("/proc/self/fd")) <= descriptors + 4
+        assert both.server._calls.count() == 0
 
 
 def message(text="", data=b"", count=0):
