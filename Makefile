@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -79,10 +79,11 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 	@lab/codec/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 # More threads than processors: many tests wait for other processes, and for deadlines.
-test: formatting ## Check everything that takes minutes: formatting, lints, tests, Go, concurrency models, the laboratory
+test: formatting ## Check everything that takes minutes: formatting, lints, tests, Go, Python, concurrency models, the laboratory
 	@$(LINTED) cargo build --quiet --workspace --all-targets
 	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 2))} $(LINTED) cargo test --quiet --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory go BUILT=1 RACE=
+	@$(MAKE) --no-print-directory python BUILT=1
 	@$(MAKE) --no-print-directory loom lab
 
 lab: ## Build the laboratory, and have it make a few calls
@@ -130,6 +131,13 @@ c: ## Check the C library: its header, its examples, programs under sanitizers (
 install-c: ## Build the C library and install it: PREFIX=/usr/local DESTDIR=
 	@cargo build --quiet --locked --release --package tollfree-capi
 	@crates/capi/packaging/install $(TARGET_DIR)/release/libtollfree_capi.a $(or $(PREFIX),/usr/local) $(DESTDIR)
+
+# `make test` has built what the tests run.
+python: ## Check the Python package: lints, types, tests, calls to and from the reference (fetches grpcio)
+	@command -v python3 >/dev/null || { echo "make python: install CPython 3.11 or later" >&2; exit 1; }
+	@$(if $(BUILT),,cargo build --quiet --package tollfree-python --package tollfree-interop --package tollfree-testkit)
+	@TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop TOLLFREE_HOSTILE=$(TARGET_DIR)/debug/tollfree-hostile \
+		python/check $(TARGET_DIR)
 
 go-outside: ## Run other projects over the Go implementation: gRPC's cases in each pairing, grpcurl, ghz, grpc-go's own tests (fetches them)
 	@cargo build --quiet --package tollfree-interop

@@ -68,6 +68,8 @@ pub(crate) struct Sharing {
     turns: Arc<Turns>,
     waker: Waker,
     notices: Arc<Notices>,
+    /// Where the thread that takes events waits to lead.
+    seat: Arc<Mailbox>,
     /// A thread that waits for events is to look again, though there are none.
     is_called: AtomicBool,
     fork_count: u32,
@@ -259,6 +261,7 @@ impl Sharing {
             turns,
             waker,
             notices,
+            seat: Arc::new(Mailbox::new(0)),
             is_called: AtomicBool::new(false),
             fork_count: crate::fork_count(),
         }))
@@ -411,7 +414,7 @@ impl Sharing {
         loop {
             core.do_all(self.turns.take_commands());
             let left = until_ns.saturating_sub(now_ns());
-            if is_done() || core.has_kept() || left == 0 || self.turns.is_closed() {
+            if is_done() || left == 0 || self.turns.gives_way(false) {
                 return self.resign(core);
             }
             core.wait(Duration::from_nanos(left));
@@ -439,9 +442,15 @@ impl Sharing {
 
     /// Waits for events that are for no mailbox, for so long, and takes a number of them at most. Keeps the interpreter's lock while `hold` lasts.
     pub(crate) fn serve(&self, py: Python<'_>, hold: Duration, most: Duration, count: usize) -> Vec<Kept> {
-        if !self.turns.lead() {
-            // Another thread does something with the loop that takes no time.
-            return Vec::new();
+        let seat = &self.seat;
+        if !self.turns.want(seat) {
+            return py.detach(|| {
+                self.waker.wake();
+                let leads = seat.wait(|_| false, most);
+                self.turns.want_no_more();
+                // It may have come to lead meanwhile.
+                if leads || seat.leads() { self.serve_detached(most, count) } else { Vec::new() }
+            });
         }
         let mut core = self.core.lock();
         core.do_all(self.turns.take_commands());
@@ -451,13 +460,7 @@ impl Sharing {
                 core.pump();
             } else if !most.is_zero() {
                 drop(core);
-                return py.detach(|| {
-                    self.lead_until_kept(most);
-                    let mut core = self.core.lock();
-                    let events = core.take_kept(count);
-                    self.resign(core);
-                    events
-                });
+                return py.detach(|| self.serve_detached(most, count));
             }
         }
         let events = core.take_kept(count);
@@ -465,7 +468,8 @@ impl Sharing {
         events
     }
 
-    fn lead_until_kept(&self, most: Duration) {
+    /// A thread that leads goes on until there are events, or for so long, without the interpreter's lock.
+    fn serve_detached(&self, most: Duration, count: usize) -> Vec<Kept> {
         let mut core = self.core.lock();
         let until_ns = now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64);
         loop {
@@ -473,7 +477,9 @@ impl Sharing {
             let left = until_ns.saturating_sub(now_ns());
             let is_called = self.is_called.swap(false, Ordering::Relaxed);
             if is_called || core.has_kept() || left == 0 || self.turns.is_closed() {
-                return;
+                let events = core.take_kept(count);
+                self.resign(core);
+                return events;
             }
             core.wait(Duration::from_nanos(left));
         }
@@ -520,7 +526,7 @@ impl Sharing {
         let mut core = self.core.lock();
         loop {
             core.do_all(self.turns.take_commands());
-            if self.turns.has_waiting() || self.turns.is_closed() {
+            if self.turns.gives_way(true) {
                 return self.resign(core);
             }
             core.wait(Duration::MAX);

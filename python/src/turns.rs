@@ -28,6 +28,8 @@ struct Board {
     commands: Vec<Command>,
     /// Threads that wait, and may lead.
     waiting: VecDeque<Arc<Mailbox>>,
+    /// The thread that takes events wants to lead: it goes before all others.
+    wanted: Option<Arc<Mailbox>>,
     /// The thread beside leads: it gives way to any other.
     is_watched: bool,
     /// Calls whose end Python is to be told of. The thread beside leads while there are some and nobody else does.
@@ -66,6 +68,22 @@ impl Turns {
         true
     }
 
+    /// The thread that takes events leads from now on. `false`: another does, and gives way soon.
+    pub(crate) fn want(&self, seat: &Arc<Mailbox>) -> bool {
+        let mut board = self.board.lock();
+        if std::mem::replace(&mut board.is_led, true) {
+            board.wanted = Some(seat.clone());
+            return false;
+        }
+        board.lead_count += 1;
+        true
+    }
+
+    /// The thread that takes events does not wait any more.
+    pub(crate) fn want_no_more(&self) {
+        self.board.lock().wanted = None;
+    }
+
     /// Has the leader do something; without one, this thread leads from now on, and does it itself: it is given back.
     pub(crate) fn leave(&self, command: Command) -> Option<Command> {
         let mut board = self.board.lock();
@@ -96,9 +114,10 @@ impl Turns {
         }
     }
 
-    /// Whether a thread waits to lead.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.board.lock().waiting.is_empty()
+    /// Whether a leader is to give way: `to_any` other that waits, or to the thread that takes events.
+    pub(crate) fn gives_way(&self, to_any: bool) -> bool {
+        let board = self.board.lock();
+        board.is_closed || board.wanted.is_some() || (to_any && !board.waiting.is_empty())
     }
 
     /// What is to be done now.
@@ -114,7 +133,7 @@ impl Turns {
         }
         leaves();
         board.is_watched = false;
-        match board.waiting.pop_front() {
+        match board.wanted.take().or_else(|| board.waiting.pop_front()) {
             Some(next) => {
                 board.lead_count += 1;
                 next.promote();

@@ -9,14 +9,23 @@ _HERE = pathlib.Path(__file__).parent
 _GENERATED = tempfile.mkdtemp(prefix="tollfree-stubs-")
 
 
-def _generate():
+def generate(root, files):
+    """Generates stubs of files under a directory, and makes them known."""
     from grpc_tools import protoc
 
     well_known = str(importlib.resources.files("grpc_tools") / "_proto")
-    arguments = ["protoc", f"-I{_HERE}", f"-I{well_known}", f"--python_out={_GENERATED}", f"--grpc_python_out={_GENERATED}"]
-    assert protoc.main([*arguments, "echo.proto"]) == 0
-    sys.path.insert(0, _GENERATED)
+    names = [str(path.relative_to(root)) for path in sorted(root.glob(files))]
+    assert names, f"no {files} under {root}"
+    arguments = ["protoc", f"-I{root}", f"-I{well_known}", f"--python_out={_GENERATED}", f"--grpc_python_out={_GENERATED}"]
+    assert protoc.main([*arguments, *names]) == 0
+    # `grpc` is a package of grpcio's: what is generated beneath it is found beside.
+    import grpc
+
+    beneath = pathlib.Path(_GENERATED, "grpc")
+    if beneath.is_dir() and str(beneath) not in grpc.__path__:
+        grpc.__path__.append(str(beneath))
 
 
-_generate()
+sys.path.insert(0, _GENERATED)
 sys.path.insert(0, str(_HERE))
+generate(_HERE, "echo.proto")

@@ -202,9 +202,7 @@ def test_call_credentials_are_sent():
             callback((), ValueError("no token"))
 
     with pair() as both:
-        both_of = grpc.composite_call_credentials(
-            grpc.metadata_call_credentials(Plugin()), grpc.access_token_call_credentials("secret")
-        )
+        both_of = grpc.composite_call_credentials(grpc.metadata_call_credentials(Plugin()), grpc.access_token_call_credentials("secret"))
         both.stub.Unary(message("metadata"), credentials=both_of)
         sent = [value for name, value in both.servicer.seen if name == "authorization"]
         assert sent == ["Unary https://localhost/tollfree.test.Echo", "Bearer secret"]

@@ -244,7 +244,12 @@ class ActiveCall(grpc.RpcError, grpc.Call, grpc.Future):
             if self._answer is None:
                 message = self._native.receive()
                 if message is None or self._native.receive() is not None:
-                    self._end = _Ended(grpc.StatusCode.INTERNAL, "the server answered a unary call with no message or several", self._end.headers, self._end.trailers)
+                    self._end = _Ended(
+                        grpc.StatusCode.INTERNAL,
+                        "the server answered a unary call with no message or several",
+                        self._end.headers,
+                        self._end.trailers,
+                    )
                 else:
                     self._answer = (message,)
         if self._answer is None:

@@ -70,9 +70,7 @@ class _Method:
         except Exception as error:
             raise _call.failed(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}") from error
         if self._send_len_max is not None and len(data) > self._send_len_max:
-            raise _call.failed(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(data)} vs. {self._send_len_max})"
-            )
+            raise _call.failed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(data)} vs. {self._send_len_max})")
         return data
 
     def _time(self, timeout):
@@ -191,30 +189,22 @@ class _Streaming(_Method):
 
 
 class _StreamUnary(_Streaming, grpc.StreamUnaryMultiCallable):
-    def __call__(
-        self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None
-    ):
+    def __call__(self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None):
         return self.with_call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)[0]
 
-    def with_call(
-        self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None
-    ):
+    def with_call(self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None):
         call = self.future(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
         call._wait(None)
         if call.code() is not _metadata.OK:
             raise call
         return call._unary(), call
 
-    def future(
-        self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None
-    ):
+    def future(self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None):
         return self._begin(request_iterator, timeout, metadata, credentials, wait_for_ready, compression, False)
 
 
 class _StreamStream(_Streaming, grpc.StreamStreamMultiCallable):
-    def __call__(
-        self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None
-    ):
+    def __call__(self, request_iterator, timeout=None, metadata=None, credentials=None, wait_for_ready=None, compression=None):
         return self._begin(request_iterator, timeout, metadata, credentials, wait_for_ready, compression, True)
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 
 import grpc
 
@@ -71,7 +70,7 @@ class Context(grpc.ServicerContext):
         peer = self._server._peer(self._session)
         if peer is None:
             return dict(_SECURITY)
-        of_peer = {name: [str(value).encode()] for name, value in zip(("pid", "uid", "gid"), peer)}
+        of_peer = {name: [str(value).encode()] for name, value in zip(("pid", "uid", "gid"), peer, strict=True)}
         return {**_SECURITY, **of_peer}
 
     # How it stands.

@@ -229,7 +229,10 @@ def _ended(context, error, path):
         _LOGGER.exception("Exception calling application: %s", error)
     else:
         _LOGGER.error("Exception calling application of %s: %s", path, error, exc_info=error)
-    return grpc.StatusCode.UNKNOWN, f"Exception calling application: {error}"
+    # What the handler said before it raised goes first, as in grpcio: generated methods that are not written yet do so.
+    code = context._code or grpc.StatusCode.UNKNOWN
+    details = f"Exception calling application: {error}" if context._details is None else context._details
+    return (grpc.StatusCode.UNKNOWN if code is _metadata.OK else code), details
 
 
 def _unary(server, context, handler, message):

@@ -102,7 +102,8 @@ def targets_of(target):
         scheme = urllib.parse.urlsplit(part).scheme
         if scheme not in ("shm", "shm-abstract"):
             raise ValueError(
-                f"target {part!r}: Tollfree has shm:///path and shm-abstract:name; for {scheme or 'a host and port'} use grpc.insecure_channel"
+                f"target {part!r}: Tollfree has shm:///path and shm-abstract:name; "
+                f"for {scheme or 'a host and port'} use grpc.insecure_channel"
             )
         addresses.append((part, 1, 0))
     return addresses

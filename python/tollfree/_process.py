@@ -15,7 +15,7 @@ AGENT = f"grpc-python/{grpc.__version__} tollfree"
 
 # How often this process was forked since the module was loaded: what belongs to an earlier count is the parent's.
 forks = 0
-_clients = {}
+_clients: dict[tuple, "Client"] = {}
 _lock = threading.Lock()
 
 
@@ -107,7 +107,7 @@ def _forked():
 
 
 # The parent's clients are never dropped in a child.
-_ABANDONED = []
+_ABANDONED: list[dict] = []
 os.register_at_fork(after_in_child=_forked)
 
 

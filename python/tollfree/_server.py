@@ -40,7 +40,7 @@ def server(
 
 
 def inline(handler):
-    """Marks a unary method of a servicer whose handler returns at once: it runs in the serving thread, which spares the hand-over to the pool.
+    """Marks a unary method of a servicer whose handler returns at once: it runs in the serving thread, not in the pool.
 
     While it runs, no other call is taken: it must not wait for anything.
     """
@@ -98,7 +98,8 @@ class Server(grpc.Server):
         address = address.decode() if isinstance(address, bytes) else address
         if not address.startswith(("shm:", "shm-abstract:")):
             raise ValueError(
-                f"address {address!r}: Tollfree serves shm:///path and shm-abstract:name; serve sockets by a grpc.server with the same servicers"
+                f"address {address!r}: Tollfree serves shm:///path and shm-abstract:name; "
+                "serve sockets by a grpc.server with the same servicers"
             )
         self._listeners.append(self._loop.listen(address))
         # As grpcio says of a Unix socket.
