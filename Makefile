@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -26,6 +26,11 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 demo-go: ## The same in Go: grpc-go over a Unix socket, and Tollfree (fetches gRPC)
 	@command -v go >/dev/null || { echo "make demo-go: install Go 1.26 or later" >&2; exit 1; }
 	@cd go && exec go run ./cmd/tollfree-demo
+
+demo-python: ## The same in Python: grpcio over a Unix socket, and Tollfree (fetches grpcio; a minute of building)
+	@command -v python3 >/dev/null || { echo "make demo-python: install CPython 3.11 or later" >&2; exit 1; }
+	@cargo build --quiet --profile demo --package tollfree-python
+	@python/demo $(TARGET_DIR)
 
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@$(QUICK_LAB)

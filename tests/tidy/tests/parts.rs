@@ -88,7 +88,10 @@ fn manifests_below(workspace: &str) -> BTreeMap<String, Manifest> {
             }
         }
         let path = Path::new(package["manifest_path"].as_str().expect("a path"));
-        let group = path.ancestors().nth(2).and_then(Path::file_name).expect("two directories above");
+        let above = path.ancestors().nth(2).expect("two directories above");
+        // A language's own directory has a product's part in it.
+        let group = if above == root() { "crates".as_ref() } else { above.file_name().unwrap_or_default() };
+        let group = group.to_string_lossy().into_owned();
         let target = package["targets"][0]["src_path"].as_str().expect("a target");
         let target = std::fs::read_to_string(target).unwrap_or_default();
         let manifest = Manifest {
@@ -99,7 +102,7 @@ fn manifests_below(workspace: &str) -> BTreeMap<String, Manifest> {
             is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
             description: package["description"].as_str().unwrap_or_default().to_owned(),
             text: std::fs::read_to_string(path).expect("cargo has just read it"),
-            group: group.to_string_lossy().into_owned(),
+            group,
             first_line: target.lines().next().unwrap_or_default().to_owned(),
         };
         (part, manifest)
