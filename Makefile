@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -143,6 +143,10 @@ python: ## Check the Python package: lints, types, tests, calls to and from the 
 	@$(if $(BUILT),,cargo build --quiet --package tollfree-python --package tollfree-interop --package tollfree-testkit)
 	@TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop TOLLFREE_HOSTILE=$(TARGET_DIR)/debug/tollfree-hostile \
 		python/check $(TARGET_DIR)
+
+python-wheel: ## Build the wheel, install it in an empty environment, and call a Rust server (fetches maturin and grpcio)
+	@cargo build --quiet --package tollfree-interop
+	@python/wheel $(TARGET_DIR)
 
 go-outside: ## Run other projects over the Go implementation: gRPC's cases in each pairing, grpcurl, ghz, grpc-go's own tests (fetches them)
 	@cargo build --quiet --package tollfree-interop

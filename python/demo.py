@@ -1,6 +1,6 @@
 """The same client and servicer twice: by grpcio over a Unix socket, and by Tollfree. Two processes each.
 
-    python demo.py [--json]
+python demo.py [--json]
 """
 
 import argparse
