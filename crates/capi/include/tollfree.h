@@ -565,6 +565,21 @@ int tollfree_call_cancel(struct tollfree_loop of,
                          uint32_t code);
 
 /*
+ Takes no more messages of a call for now: a few that have come may still be told. The peer sends as far as its credit goes, then waits. The
+ call's end is told all the same, with what came before it. A call that has ended is left alone.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_pause(struct tollfree_loop of, struct tollfree_call call);
+
+/*
+ Takes the messages of a paused call again.
+
+ @return 0, or an error's number.
+ */
+int tollfree_call_resume(struct tollfree_loop of, struct tollfree_call call);
+
+/*
  The text of this thread's last error, for people: it names what failed and what to do. Valid until the next function of the
  library fails in this thread. Empty before the first.
  */

@@ -191,3 +191,26 @@ pub extern "C" fn tollfree_call_cancel(of: Loop, call: Call, code: u32) -> c_int
         Ok(())
     })
 }
+
+/// Takes no more messages of a call for now: a few that have come may still be told. The peer sends as far as its credit goes, then waits. The
+/// call's end is told all the same, with what came before it. A call that has ended is left alone.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_pause(of: Loop, call: Call) -> c_int {
+    call.with(of, |kept, call| {
+        kept.events.pause(call);
+        Ok(())
+    })
+}
+
+/// Takes the messages of a paused call again.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_call_resume(of: Loop, call: Call) -> c_int {
+    call.with(of, |kept, call| {
+        kept.events.resume(call);
+        Ok(())
+    })
+}

@@ -24,7 +24,7 @@ pub use buffer::{
 pub use call::{
     Call, Start, TOLLFREE_FLAG_HAS_MESSAGE, TOLLFREE_FLAG_LAST, tollfree_call_answer,
     tollfree_call_answer_end, tollfree_call_answer_headers, tollfree_call_cancel, tollfree_call_finish,
-    tollfree_call_send, tollfree_call_start,
+    tollfree_call_pause, tollfree_call_resume, tollfree_call_send, tollfree_call_start,
 };
 pub use config::*;
 pub use error::{tollfree_error_name, tollfree_error_text};

@@ -56,6 +56,8 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   RETURNS(number, tollfree_call_answer_end(loop, call, 0, none));
   RETURNS(number, tollfree_call_answer(loop, call, payload_of(none), 0));
   RETURNS(number, tollfree_call_cancel(loop, call, 1));
+  RETURNS(number, tollfree_call_pause(loop, call));
+  RETURNS(number, tollfree_call_resume(loop, call));
 }
 
 static void *in_another_thread(void *argument)
