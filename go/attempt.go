@@ -130,7 +130,9 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 			RemoteAddr: a.session.peer.Addr, LocalAddr: a.session.peer.LocalAddr,
 		})
 	}
-	a.decoder = decoder{codec: r.info.codec, limit: r.info.receiveMax, missing: codes.Internal}
+	a.decoder = decoder{
+		codec: r.info.codec, limit: r.info.receiveMax, missing: codes.Internal, pool: r.cc.options.pool, inPlace: r.info.inPlace,
+	}
 	return false, nil
 }
 

@@ -25,6 +25,7 @@ type callInfo struct {
 	sendMax     int
 	retryBuffer int
 	credentials credentials.PerRPCCredentials
+	inPlace     *Payloads
 }
 
 // newCallInfo has the error, a status, of an option that can't be served.
@@ -94,6 +95,8 @@ func (info *callInfo) apply(option grpc.CallOption) error {
 		info.force(o.CodecV2, o.CodecV2.Name())
 	case grpc.CustomCodecCallOption:
 		info.force(bridgedCodec{o.Codec}, o.Codec.String())
+	case repliesInPlaceOption:
+		info.inPlace = o.into
 	case grpc.AuthorityOverrideCallOption:
 		return status.Error(codes.Unimplemented, "tollfree: call option grpc.CallAuthority can't be served: :authority does not travel over shared memory; leave the option out")
 	default:

@@ -27,7 +27,7 @@ func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	cs := &clientStream{request: r, cancel: func() {}}
 	cs.changed.L = &cs.mu
 	_, cs.vt = r.info.codec.(directCodec)
-	cs.plain = cc.handler == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
+	cs.plain = cc.handler == nil && r.info.inPlace == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
 	if !r.deadline.IsZero() {
 		cs.request.context, cs.cancel = context.WithDeadline(ctx, r.deadline)
 	}
@@ -141,7 +141,7 @@ func (cs *clientStream) SendMsg(m any) error {
 		}
 	}
 	info := &cs.request.info
-	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m, new([1]mem.Buffer))
+	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m, new([1]mem.Buffer), cs.request.cc.options.pool)
 	if err != nil {
 		cs.finish(err, false)
 		return err
@@ -176,7 +176,7 @@ func (cs *clientStream) settled() (a *attempt, sender call.ShortClientSender) {
 func (cs *clientStream) sendNext(a *attempt, sender call.ShortClientSender, m proto.Message) error {
 	room := buffers.Small(buffers.SmallMax)
 	defer buffers.GiveBack(room)
-	e, err := encodeProto(m, cs.vt, cs.request.info.sendMax, *room)
+	e, err := encodeProto(m, cs.vt, cs.request.info.sendMax, *room, cs.request.cc.options.pool)
 	if err != nil {
 		cs.finish(err, false)
 		return err

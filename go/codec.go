@@ -14,6 +14,8 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/payload"
+	"github.com/tollfree/tollfree/go/internal/pool"
 )
 
 const (
@@ -94,10 +96,16 @@ func encodeShort(m any, room *[1]mem.Buffer) (data mem.BufferSlice, ok bool, err
 	return room[:1:1], true, nil
 }
 
-// encode encodes m. What is short has its buffer in room.
-func encode(c codec, m any, room *[1]mem.Buffer) (mem.BufferSlice, error) {
+// encode encodes m. What is short has its buffer in room; what of it lies in pool, which may be nil, is not copied.
+func encode(c codec, m any, room *[1]mem.Buffer, pool *pool.Pool) (mem.BufferSlice, error) {
+	_, vt := c.(directCodec)
 	if c == protobufCodec {
 		if data, ok, err := encodeShort(m, room); ok {
+			return data, err
+		}
+	}
+	if message, is := m.(gproto.Message); is && pool != nil && protobufIsOurs && (vt || c == protobufCodec) {
+		if data, lent, err := payload.Encode(pool, message); lent || err != nil {
 			return data, err
 		}
 	}
@@ -105,15 +113,15 @@ func encode(c codec, m any, room *[1]mem.Buffer) (mem.BufferSlice, error) {
 }
 
 // encodeMessage encodes m, compresses it unless compressor is nil, and checks it against limit. room is the message's for as long as it
-// is in use. An error is a status.
-func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any, room *[1]mem.Buffer) (outgoingMessage, error) {
+// is in use. pool, which may be nil, is where parts of it may lie. An error is a status.
+func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any, room *[1]mem.Buffer, pool *pool.Pool) (outgoingMessage, error) {
 	if _, prepared := m.(*grpc.PreparedMsg); prepared {
 		return outgoingMessage{}, status.Error(codes.Internal, "tollfree: grpc.PreparedMsg can't be sent over shared memory: its bytes are private to package grpc; send the message itself")
 	}
 	var data mem.BufferSlice
 	if m != nil {
 		var err error
-		if data, err = encode(c, m, room); err != nil {
+		if data, err = encode(c, m, room, pool); err != nil {
 			return outgoingMessage{}, status.Errorf(codes.Internal, "tollfree: the message %T can't be encoded: %v", m, err)
 		}
 	}
@@ -159,6 +167,8 @@ type decoder struct {
 	codec    codec
 	limit    int
 	encoding string     // the peer's grpc-encoding
+	pool     *pool.Pool // nil: none
+	inPlace  *Payloads  // keeps what of messages is read in the pool; nil: all is copied
 	missing  codes.Code // of a call whose encoding is not registered here
 }
 
@@ -179,12 +189,25 @@ func (d *decoder) decode(message call.Message, m any) (incomingLengths, error) {
 		data = plain
 	}
 	lengths.decoded = data.Len()
-	err := d.codec.Unmarshal(data, m)
+	err := d.unmarshal(data, m)
 	data.Free()
 	if err != nil {
 		return lengths, status.Errorf(codes.Internal, "tollfree: the peer's message can't be decoded as %T: %v", m, err)
 	}
 	return lengths, nil
+}
+
+// unmarshal fills m, from where its bytes lie in the pool if that is asked for.
+func (d *decoder) unmarshal(data mem.BufferSlice, m any) error {
+	message, is := m.(gproto.Message)
+	_, vt := d.codec.(directCodec)
+	if d.inPlace == nil || d.pool == nil || !is || !protobufIsOurs || !vt && d.codec != protobufCodec || !payload.LiesIn(d.pool, data) {
+		return d.codec.Unmarshal(data, m)
+	}
+	gproto.Reset(message)
+	held, err := payload.Decode(d.pool, data, message)
+	d.inPlace.keep(held)
+	return err
 }
 
 // incomingLengths are of a message as it came, and as it was decoded.

@@ -217,3 +217,31 @@ func ExampleServer_RegisterService() {
 	fmt.Println(reply.GetStatus(), status.Code(err))
 	// Output: SERVING OK
 }
+
+// Bytes go from one member of a pool to the other and back, and nobody copies them. The example needs a pool: `tollfree pool serve`.
+func ExampleRepliesInPlace() {
+	ctx := context.Background()
+	pool, err := tollfree.JoinPool(ctx, "shm:///run/app/pool.sock")
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := tollfree.NewClient("shm:///run/app/greeter.sock", tollfree.WithPool(pool))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	buffer, err := pool.Buffer(1 << 20)
+	if err != nil {
+		log.Fatal(err)
+	}
+	copy(buffer.Bytes(), "a large picture")
+
+	var payloads tollfree.Payloads
+	reply, err := pb.NewTestClient(conn).Unary(ctx, &pb.Request{Data: buffer.Bytes()}, tollfree.RepliesInPlace(&payloads))
+	if err != nil {
+		log.Fatal(err)
+	}
+	buffer.Free()
+	fmt.Println(len(reply.Data))
+	payloads.Free()
+}

@@ -22,3 +22,19 @@ func UntilCalled(t *testing.T, gateway string, call func(conn grpc.ClientConnInt
 	eventually(t, "the group answers", func() bool { return call(conn) == nil })
 	return conn
 }
+
+// RustPool is where a server of the Rust implementation coordinates a pool until the test ends.
+func RustPool(t *testing.T) (coordinator string) {
+	t.Helper()
+	_, coordinator = rustPool(t)
+	return coordinator
+}
+
+// JoinUntilEnd joins a pool until the test ends.
+func JoinUntilEnd(t *testing.T, coordinator string) *Pool {
+	t.Helper()
+	return join(t, coordinator)
+}
+
+// LiesIn says whether bytes lie in memory of the pool that this process holds.
+func LiesIn(p *Pool, data []byte) bool { return liesIn(p, data) }

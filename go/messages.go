@@ -10,6 +10,8 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/payload"
+	"github.com/tollfree/tollfree/go/internal/pool"
 )
 
 // protobufIsOurs says whether the codec of protobuf messages is grpc's own, so that encoding as it does without asking it is the same.
@@ -43,17 +45,21 @@ func (e *encoded) message() *call.Message {
 }
 
 // encodeProto encodes m: into room, which has buffers.SmallMax bytes, where it fits. vt says that vtprotobuf's methods are used where m
-// has them. An error is a status.
-func encodeProto(m proto.Message, vt bool, limit int, room []byte) (e encoded, err error) {
+// has them. What of it lies in pool, which may be nil, is not copied. An error is a status.
+func encodeProto(m proto.Message, vt bool, limit int, room []byte, pool *pool.Pool) (e encoded, err error) {
 	if vt {
 		if fast, is := m.(vtMarshaler); is {
-			return encodeVT(fast, limit, room)
+			return encodeVT(fast, limit, room, pool)
 		}
 	}
 	options := proto.MarshalOptions{}
 	size := options.Size(m)
 	if size > limit {
 		return e, tooLongToSend(size, limit)
+	}
+	if data, lent, err := lend(pool, m, size); lent || err != nil {
+		e.whole.Data = data
+		return e, err
 	}
 	options.UseCachedSize = true
 	if size <= buffers.SmallMax {
@@ -77,10 +83,14 @@ func encodeProto(m proto.Message, vt bool, limit int, room []byte) (e encoded, e
 	return encoded{}, cannotEncode(m, err)
 }
 
-func encodeVT(m vtMarshaler, limit int, room []byte) (e encoded, err error) {
+func encodeVT(m vtMarshaler, limit int, room []byte, pool *pool.Pool) (e encoded, err error) {
 	size := m.SizeVT()
 	if size > limit {
 		return e, tooLongToSend(size, limit)
+	}
+	if data, lent, err := lend(pool, m, size); lent || err != nil {
+		e.whole.Data = data
+		return e, err
 	}
 	if size <= buffers.SmallMax {
 		if n, err := m.MarshalToSizedBufferVT(room[:size]); err != nil || n != size {
@@ -96,6 +106,19 @@ func encodeVT(m vtMarshaler, limit int, room []byte) (e encoded, err error) {
 	}
 	e.whole.Data = mem.BufferSlice{mem.NewBuffer(bytes, mem.DefaultBufferPool())}
 	return e, nil
+}
+
+// lend encodes a message of size bytes of which something lies in pool, without a copy of that; lent is false of others. pool may be nil. An error is a
+// status.
+func lend(pool *pool.Pool, m any, size int) (data mem.BufferSlice, lent bool, err error) {
+	message, is := m.(proto.Message)
+	if pool == nil || size < payload.LenMin || !is {
+		return nil, false, nil
+	}
+	if data, lent, err = payload.Encode(pool, message); err != nil {
+		err = cannotEncode(m, err)
+	}
+	return data, lent, err
 }
 
 func cannotEncode(m any, err error) error {

@@ -155,7 +155,7 @@ func tooLongReceived(n, limit int) error {
 
 // objectsOf says to the transport of which methods objects are taken.
 func (s *Server) objectsOf(path string) (fingerprint uint64, ok bool) {
-	if m := s.method(path); m != nil && m.objects != nil && s.plain && s.unary == nil {
+	if m := s.method(path); m != nil && m.objects != nil && s.plain && s.unary == nil && !m.inPlace {
 		return m.objects.print, true
 	}
 	return 0, false

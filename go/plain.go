@@ -82,7 +82,7 @@ func (cc *ClientConn) invokePlain(ctx context.Context, method string, request, r
 	}
 	q := plainCalls.Get().(*plainCall)
 	defer q.release()
-	if q.request, err = encodeProto(request, vt, limits.sendMax, q.room[:]); err != nil {
+	if q.request, err = encodeProto(request, vt, limits.sendMax, q.room[:], cc.options.pool); err != nil {
 		return true, err
 	}
 	q.start = call.Start{Method: method, Header: cc.header, MessageLenMax: uint32(min(limits.receiveMax, math.MaxUint32))}

@@ -103,7 +103,7 @@ type directHandler func(s *Server, from call.UnaryCall, path string, show *shown
 
 // servePlain serves a call of a unary method, if it needs nothing but its session; false: it is to be served otherwise.
 func (s *Server) servePlain(from call.ServerCall, m *method) bool {
-	if !s.plain || m == nil || m.unary == nil {
+	if !s.plain || m == nil || m.unary == nil || m.inPlace {
 		return false
 	}
 	short, is := from.(call.UnaryCall)
@@ -157,7 +157,7 @@ func (c *unaryServerCall) receive(from call.UnaryCall, path string, show *shownH
 // reply ends the call with what its handler has returned.
 func (c *unaryServerCall) reply(s *Server, w *servedCall, reply proto.Message, vt bool, err error) {
 	if err == nil {
-		w.out, err = encodeProto(reply, vt, s.options.sendMax, w.room[:])
+		w.out, err = encodeProto(reply, vt, s.options.sendMax, w.room[:], s.options.pool)
 	}
 	c.finish(w, outcomeOf(err))
 }

@@ -60,6 +60,8 @@ type method struct {
 	vt     bool
 	direct directHandler
 	inline bool
+	// inPlace says that bytes of requests are read in the pool.
+	inPlace bool
 	// objects is not nil of a method that takes and gives flat messages.
 	objects *ObjectMethod
 }
@@ -99,12 +101,12 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	prefix := "/" + desc.ServiceName + "/"
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
-		s.methods[prefix+m.MethodName] = &method{path: prefix + m.MethodName, impl: impl, unary: m.Handler, inline: s.options.inline[prefix+m.MethodName]}
+		s.methods[prefix+m.MethodName] = &method{path: prefix + m.MethodName, impl: impl, unary: m.Handler, inline: s.options.inline[prefix+m.MethodName], inPlace: s.options.inPlace[prefix+m.MethodName]}
 		added.info.Methods = append(added.info.Methods, grpc.MethodInfo{Name: m.MethodName})
 	}
 	for i := range desc.Streams {
 		m := &desc.Streams[i]
-		s.methods[prefix+m.StreamName] = &method{path: prefix + m.StreamName, impl: impl, stream: m}
+		s.methods[prefix+m.StreamName] = &method{path: prefix + m.StreamName, impl: impl, stream: m, inPlace: s.options.inPlace[prefix+m.StreamName]}
 		added.info.Methods = append(added.info.Methods, grpc.MethodInfo{
 			Name: m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams,
 		})

@@ -58,7 +58,7 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 		p := from.Peer()
 		ctx, of = peer.NewContext(ctx, peerOf(p)), &client{agent: []string{p.Agent}}
 	}
-	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(header, headerEncoding), missing: codes.Unimplemented}
+	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(header, headerEncoding), missing: codes.Unimplemented, pool: s.options.pool}
 	c.context = of.withHeader(ctx, from, header)
 	if s.handler != nil {
 		c.tag()
@@ -66,13 +66,16 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 	if m == nil {
 		return c, nil
 	}
+	if m.inPlace {
+		c.decoder.inPlace = new(Payloads)
+	}
 	c.context = grpc.NewContextWithServerTransportStream(c.context, (*transportStream)(c))
 	if c.decoder.codec == nil {
 		if c.decoder.codec = registeredCodec(c.subtype); c.decoder.codec == nil {
 			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a codec for the content subtype %q", c.subtype)
 		}
 		if protobufIsOurs && c.decoder.codec == protobufCodec {
-			if s.handler == nil {
+			if s.handler == nil && !m.inPlace {
 				c.short, _ = from.(call.ShortSender)
 				c.next, _ = from.(call.ReplyReceiver)
 			}
@@ -116,7 +119,7 @@ func (c *serverCall) serveUnary() {
 		c.finish(nil, err)
 		return
 	}
-	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, reply, &c.room)
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, reply, &c.room, c.server.options.pool)
 	if err != nil {
 		c.finish(nil, err)
 		return
@@ -168,6 +171,7 @@ func (c *serverCall) finish(message *call.Message, err error) {
 		header = c.ownHeader(header)
 	}
 	lost := c.call.Finish(header, message, outcome, trailer)
+	c.decoder.inPlace.Free()
 	h := c.server.handler
 	if h == nil {
 		return
@@ -248,7 +252,7 @@ func (t *transportStream) SetTrailer(md metadata.MD) error { return t.answer.add
 func (c *serverCall) sendNext(m proto.Message) error {
 	room := buffers.Small(buffers.SmallMax)
 	defer buffers.GiveBack(room)
-	e, err := encodeProto(m, c.method.vt, c.server.options.sendMax, *room)
+	e, err := encodeProto(m, c.method.vt, c.server.options.sendMax, *room, c.server.options.pool)
 	if err != nil {
 		return err
 	}
@@ -288,7 +292,7 @@ func (c *serverCall) SendMsg(m any) error {
 	if message, is := m.(proto.Message); is && c.short != nil && c.compressor == nil {
 		return c.sendNext(message)
 	}
-	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m, new([1]mem.Buffer))
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m, new([1]mem.Buffer), c.server.options.pool)
 	if err != nil {
 		return err
 	}
@@ -312,6 +316,8 @@ func (c *serverCall) RecvMsg(m any) error {
 	if into, is := m.(proto.Message); is && !one && c.next != nil {
 		return c.receiveNext(into)
 	}
+	// What was read of the message before.
+	c.decoder.inPlace.Free()
 	message, err := c.call.Recv()
 	if err == io.EOF && one && !c.received {
 		return status.Error(codes.Internal, "tollfree: the client has sent no message where the method has one")

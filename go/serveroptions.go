@@ -31,6 +31,7 @@ type serverOptions struct {
 	concurrent  uint32                // 0: the transport's default
 	admits      func(uid uint32) bool // nil: the own user
 	inline      map[string]bool
+	inPlace     map[string]bool
 	pool        *pool.Pool // nil: none
 	// certificates are for gateways of other hosts; nil: there are none.
 	certificates *transport.Certificates
@@ -41,7 +42,7 @@ type serverOptions struct {
 
 func newServerOptions(options []ServerOption) *serverOptions {
 	o := &serverOptions{
-		receiveMax: defaultReceiveMax, sendMax: defaultSendMax, inline: map[string]bool{},
+		receiveMax: defaultReceiveMax, sendMax: defaultSendMax, inline: map[string]bool{}, inPlace: map[string]bool{},
 	}
 	for _, option := range options {
 		option(o)

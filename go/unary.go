@@ -38,7 +38,7 @@ func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any
 		endOptions(options, nil, err)
 		return err
 	}
-	out, err := encodeMessage(r.info.codec, r.info.compressor, r.info.sendMax, args, &u.room)
+	out, err := encodeMessage(r.info.codec, r.info.compressor, r.info.sendMax, args, &u.room, cc.options.pool)
 	if err != nil {
 		r.callEnd(nil, err)
 		return err

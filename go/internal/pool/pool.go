@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unsafe"
 
 	"google.golang.org/grpc/mem"
 )
@@ -245,79 +244,6 @@ func (h *hold) letGo() {
 }
 
 func (p *Pool) bufferOf(data []byte, h *hold) mem.Buffer { return mem.NewBuffer(&data, h) }
-
-// find is the extent and the place in it where bytes lie that this process holds; nil where they lie elsewhere.
-func (p *Pool) find(data []byte) (own *block, other *imported, held *heldBlock, offset int) {
-	within := func(memory []byte) (int, bool) {
-		start, at := uintptr(unsafe.Pointer(unsafe.SliceData(memory))), uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-		return int(at - start), at >= start && at+uintptr(len(data)) <= start+uintptr(len(memory))
-	}
-	for _, extent := range p.own {
-		if at, ok := within(extent.region.Memory()); ok && at >= extent.shape.DataOff() {
-			b := extent.byPage[(at-extent.shape.DataOff())/pageLen]
-			if b == nil {
-				return nil, nil, nil, 0
-			}
-			return b, nil, nil, at - extent.shape.pageOff(b.page)
-		}
-	}
-	look := func(m *imported) (found bool) {
-		at, ok := within(m.memory)
-		if !ok || at < m.shape.DataOff() {
-			return false
-		}
-		if held = m.blockAt(uint32((at - m.shape.DataOff()) / pageLen)); held != nil {
-			other, offset = m, at-m.shape.pageOff(held.page)
-		}
-		return held != nil
-	}
-	for _, m := range p.imports {
-		if look(m) {
-			return nil, other, held, offset
-		}
-	}
-	for m := range p.parted {
-		if look(m) {
-			return nil, other, held, offset
-		}
-	}
-	return nil, nil, nil, 0
-}
-
-// Lend makes a ref to bytes that lie in memory of the pool, and a buffer that holds them until the receiver has taken hold; ok is
-// false where they lie elsewhere. The caller holds them.
-func (p *Pool) Lend(data []byte) (ref Ref, kept mem.Buffer, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.leaves || len(data) <= copyMax {
-		return ref, nil, false
-	}
-	own, other, held, offset := p.find(data)
-	switch {
-	case own != nil:
-		if offset+len(data) > int(own.pages)*pageLen {
-			return ref, nil, false
-		}
-		ref = own.ref(p.id, p.member, uint64(offset), uint64(len(data)))
-		own.refs++
-		kept = p.bufferOf(data, &hold{pool: p, block: own})
-	case other != nil:
-		if offset+len(data) > int(held.pages)*pageLen || !other.takeAgain(held) {
-			return ref, nil, false
-		}
-		ref = Ref{
-			Pool: p.id, Member: other.key.member, Extent: other.key.extent, Page: held.page, Generation: held.generation,
-			Offset: uint64(offset), Len: uint64(len(data)),
-		}
-		ref.Tag = ref.TagOf(loadWord(other.memory, other.shape.KeyOff(int(held.page))))
-		kept = p.bufferOf(data, &hold{pool: p, imported: other, page: held.page})
-	default:
-		return ref, nil, false
-	}
-	p.live++
-	p.lent++
-	return ref, kept, true
-}
 
 // Take takes hold of what refs name, all or none, and waits a moment for extents that this process does not map yet.
 //

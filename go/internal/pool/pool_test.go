@@ -13,11 +13,13 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-func member(t *testing.T, c *coordinator) *Pool {
+func member(t *testing.T, c *coordinator) *Pool { return memberAt(t, c.address()) }
+
+func memberAt(t *testing.T, address string) *Pool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	p, err := Join(ctx, c.address())
+	p, err := Join(ctx, address)
 	if err != nil {
 		t.Fatal(err)
 	}
