@@ -28,6 +28,7 @@ type request struct {
 	info     callInfo
 	options  []grpc.CallOption
 	retrier  retrier
+	objects  *ObjectMethod // nil: no objects are sent, nor taken
 }
 
 var unaryDesc = &grpc.StreamDesc{}
@@ -74,7 +75,7 @@ type attempt struct {
 
 // begin picks a session and begins the call there. With an error, moved says that no server has looked at the call and another
 // may; otherwise the call fails with the error, a status. It frees first's data.
-func (r *request) begin(a *attempt, transparent bool, first *call.Message, last bool) (moved bool, err error) {
+func (r *request) begin(a *attempt, transparent bool, first sendOp) (moved bool, err error) {
 	*a = attempt{request: r, context: r.context}
 	if h := r.cc.handler; h != nil {
 		a.begun = time.Now()
@@ -84,18 +85,16 @@ func (r *request) begin(a *attempt, transparent bool, first *call.Message, last 
 			IsServerStream: r.desc.ServerStreams, IsTransparentRetryAttempt: transparent,
 		})
 	}
-	if moved, err = a.start(first, last); err != nil {
+	if moved, err = a.start(first); err != nil {
 		a.end(err)
 	}
 	return moved, err
 }
 
-func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) {
+func (a *attempt) start(first sendOp) (moved bool, err error) {
 	r := a.request
 	fail := func(err error) (bool, error) {
-		if first != nil {
-			first.Data.Free()
-		}
+		first.free()
 		return false, err
 	}
 	if !r.deadline.IsZero() && !time.Now().Before(r.deadline) {
@@ -111,9 +110,13 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 	if err != nil {
 		return fail(err)
 	}
+	message, err := first.to(a)
+	if err != nil {
+		return fail(err)
+	}
 	a.opening = call.Start{
 		Method: r.method, Header: header, Deadline: r.deadline, MessageLenMax: uint32(min(r.info.receiveMax, math.MaxUint32)),
-		Message: first, Last: last,
+		Message: message, Last: first.last, TakesObjects: r.objects != nil,
 	}
 	a.session.outstanding.Add(1)
 	if a.call, err = a.session.client.Start(a.context, &a.opening); err != nil {
@@ -237,6 +240,9 @@ func (a *attempt) sent(m any, out outgoingMessage, size int) {
 func (a *attempt) decode(message call.Message, m any) error {
 	if message.Compressed {
 		a.awaitHeader()
+	}
+	if message.Object {
+		a.request.cc.objects.Add(1)
 	}
 	lengths, err := a.decoder.decode(message, m)
 	if err != nil {

@@ -77,7 +77,11 @@ func (cc *ClientConn) intercept() error {
 		return cc.invoke(ctx, method, request, reply, options)
 	}
 	cc.stream = func(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
-		return cc.newStream(ctx, desc, method, options)
+		stream, err := cc.newStream(ctx, desc, method, nil, options)
+		if err != nil {
+			return nil, err
+		}
+		return stream, nil
 	}
 	if len(cc.options.unary) == 0 && len(cc.options.stream) == 0 {
 		return nil

@@ -17,8 +17,9 @@ import (
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
-// newStream begins a call with streams, beneath the interceptors.
-func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, options []grpc.CallOption) (grpc.ClientStream, error) {
+// newStream begins a call with streams, beneath the interceptors. objects, unless nil, says that messages may be objects, where nothing but the
+// session has a part in them.
+func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, objects *ObjectMethod, options []grpc.CallOption) (*clientStream, error) {
 	r, err := cc.newRequest(ctx, method, desc, options)
 	if err != nil {
 		endOptions(options, nil, err)
@@ -28,6 +29,9 @@ func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	cs.changed.L = &cs.mu
 	_, cs.vt = r.info.codec.(directCodec)
 	cs.plain = cc.handler == nil && r.info.inPlace == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
+	if cs.plain {
+		cs.request.objects = objects
+	}
 	if !r.deadline.IsZero() {
 		cs.request.context, cs.cancel = context.WithDeadline(ctx, r.deadline)
 	}
@@ -88,8 +92,7 @@ func (cs *clientStream) watch() {
 func (cs *clientStream) beginLocked(transparent bool) error {
 	for {
 		a := new(attempt)
-		first := cs.log.first()
-		moved, err := cs.request.begin(a, transparent, first.message, first.last)
+		moved, err := cs.request.begin(a, transparent, cs.log.first())
 		if err == nil {
 			cs.attempt = a
 			cs.replayLocked(a)
@@ -113,13 +116,10 @@ func (cs *clientStream) replayLocked(a *attempt) {
 	go func() {
 		var err error
 		for _, op := range ops {
-			switch {
-			case err != nil:
+			if err != nil {
 				op.free()
-			case op.message == nil:
-				err = a.call.CloseSend()
-			default:
-				err = a.call.Send(*op.message, op.last)
+			} else if err = op.send(a); err != nil && err != io.EOF {
+				a.call.Cancel(status.Code(err))
 			}
 		}
 		cs.mu.Lock()
@@ -150,14 +150,19 @@ func (cs *clientStream) SendMsg(m any) error {
 	op := sendOp{message: &out.Message, last: last}
 	a, err := cs.send(op, size)
 	if err != nil {
-		if err == io.EOF {
-			return cs.sendEnd(last)
-		}
-		cs.finish(err, false)
-		return err
+		return cs.sendFailed(err, last)
 	}
 	a.sent(m, out, size)
 	return nil
+}
+
+// sendFailed is what a sender gets for an error of send's.
+func (cs *clientStream) sendFailed(err error, last bool) error {
+	if err == io.EOF {
+		return cs.sendEnd(last)
+	}
+	cs.finish(err, false)
+	return err
 }
 
 // settled is the attempt, where no other can follow and nothing is kept of what is sent; sender is nil otherwise.
@@ -231,11 +236,14 @@ func (cs *clientStream) send(op sendOp, size int) (*attempt, error) {
 	}
 	a := cs.attempt
 	cs.mu.Unlock()
-	var err error
-	if op.message == nil {
+	message, err := op.to(a)
+	switch {
+	case err != nil:
+		return nil, err
+	case message == nil:
 		err = a.call.CloseSend()
-	} else {
-		err = a.call.Send(*op.message, op.last)
+	default:
+		err = a.call.Send(*message, op.last)
 	}
 	if err == nil {
 		return a, nil

@@ -176,6 +176,15 @@ type decoder struct {
 func (d *decoder) decode(message call.Message, m any) (incomingLengths, error) {
 	data := message.Data
 	lengths := incomingLengths{received: data.Len()}
+	into, isObject := m.(*incomingObject)
+	if message.Object {
+		defer data.Free()
+		if !isObject {
+			return lengths, status.Errorf(codes.Internal, "tollfree: a message came as a flat message, where %T is to be decoded", m)
+		}
+		lengths.decoded = lengths.received
+		return lengths, into.verify(data.Materialize(), d.limit)
+	}
 	if lengths.received > d.limit {
 		data.Free()
 		return lengths, status.Errorf(codes.ResourceExhausted, "tollfree: the peer's message has %d bytes, and at most %d are taken", lengths.received, d.limit)
@@ -189,6 +198,10 @@ func (d *decoder) decode(message call.Message, m any) (incomingLengths, error) {
 		data = plain
 	}
 	lengths.decoded = data.Len()
+	if isObject {
+		defer data.Free()
+		return lengths, into.decode(data.Materialize())
+	}
 	err := d.unmarshal(data, m)
 	data.Free()
 	if err != nil {

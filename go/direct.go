@@ -48,12 +48,13 @@ func (d DirectConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 // A directOption has a call's messages be encoded by vtprotobuf's methods where they have them.
 type directOption struct{ grpc.EmptyCallOption }
 
-// A DirectMethod is a unary method as generated code registers it.
+// A DirectMethod is a method as generated code registers it: a unary one, or one with streams of objects.
 type DirectMethod struct {
 	path  string
 	serve directHandler
-	// objects is not nil of a method that takes and gives objects.
+	// objects is not nil of a method that takes and gives objects, stream of one with streams of them.
 	objects *ObjectMethod
+	stream  objectHandler
 }
 
 // directMessage is a pointer to a message.
@@ -104,6 +105,6 @@ func (s *Server) direct(desc *grpc.ServiceDesc, methods []DirectMethod) {
 	}
 	for _, direct := range methods {
 		m := s.methods[direct.path]
-		m.vt, m.direct, m.objects = true, direct.serve, direct.objects
+		m.vt, m.direct, m.objects, m.objectStream = true, direct.serve, direct.objects, direct.stream
 	}
 }

@@ -3,7 +3,10 @@
 package tollfree
 
 import (
+	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -35,6 +38,14 @@ func JoinUntilEnd(t *testing.T, coordinator string) *Pool {
 	t.Helper()
 	return join(t, coordinator)
 }
+
+// PoolName is where a pool can be coordinated.
+func PoolName() string {
+	return fmt.Sprintf("shm-abstract:pool-%d-%d", os.Getpid(), time.Now().UnixNano())
+}
+
+// RefCounts says how many refs this process has passed on, and has taken hold of.
+func RefCounts(p *Pool) (lent, taken uint64) { return p.member.Counts() }
 
 // LiesIn says whether bytes lie in memory of the pool that this process holds.
 func LiesIn(p *Pool, data []byte) bool { return liesIn(p, data) }

@@ -4,8 +4,6 @@ package tollfree
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -20,7 +18,7 @@ import (
 func rustPool(t *testing.T) (server, coordinator string) {
 	t.Helper()
 	// A process that ends at once leaves a pool's socket file behind.
-	server, coordinator = "shm://"+socketDirectory(t)+"/rust.sock", fmt.Sprintf("shm-abstract:pool-%d-%d", os.Getpid(), time.Now().UnixNano())
+	server, coordinator = "shm://"+socketDirectory(t)+"/rust.sock", PoolName()
 	reference.Serve(t, server, "--pool", coordinator)
 	return server, coordinator
 }

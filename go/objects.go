@@ -17,7 +17,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
-// An ObjectMethod is a unary method whose messages may travel as flat messages, as generated code has it.
+// An ObjectMethod is a method whose messages may travel as flat messages, as generated code has it.
 type ObjectMethod struct {
 	path           string
 	request, reply flat.Type
@@ -128,12 +128,17 @@ func received(from *call.Reply, y flat.Type, limit int) (flat.Object, error) {
 	}
 	// A copy: others may write where it lies, and use the room again.
 	bytes := from.Message.Data.Materialize()
-	if !from.Message.Object {
-		if len(bytes) > limit {
-			return flat.Object{}, tooLongReceived(len(bytes), limit)
-		}
-		return decodedOf(y, bytes)
+	if from.Message.Object {
+		return verifiedOf(y, bytes, limit)
 	}
+	if len(bytes) > limit {
+		return flat.Object{}, tooLongReceived(len(bytes), limit)
+	}
+	return decodedOf(y, bytes)
+}
+
+// verifiedOf makes an object of bytes that nobody else writes.
+func verifiedOf(y flat.Type, bytes []byte, limit int) (flat.Object, error) {
 	o, err := y.Verify(bytes)
 	if err != nil {
 		return o, status.Errorf(codes.Internal, "tollfree: %v", err)
@@ -155,10 +160,14 @@ func tooLongReceived(n, limit int) error {
 
 // objectsOf says to the transport of which methods objects are taken.
 func (s *Server) objectsOf(path string) (fingerprint uint64, ok bool) {
-	if m := s.method(path); m != nil && m.objects != nil && s.plain && s.unary == nil && !m.inPlace {
-		return m.objects.print, true
+	m := s.method(path)
+	if m == nil || m.objects == nil || !s.plain || m.inPlace {
+		return 0, false
 	}
-	return 0, false
+	if intercepted := m.unary != nil && s.unary != nil || m.stream != nil && s.stream != nil; intercepted {
+		return 0, false
+	}
+	return m.objects.print, true
 }
 
 // DirectObjects makes a DirectMethod of a service's method that takes and gives objects.
@@ -189,20 +198,12 @@ func DirectObjects(m *ObjectMethod, handler func(context.Context, flat.Object) (
 }
 
 // replyWith has the reply be an object, encoded unless the client takes objects.
-func (w *servedCall) replyWith(reply flat.Object, objects bool, sendMax int) (err error) {
-	bytes := reply.Bytes()
-	if bytes == nil {
-		return status.Error(codes.Internal, "tollfree: the handler has returned no object")
+func (w *servedCall) replyWith(reply flat.Object, objects bool, sendMax int) error {
+	message, err := objectMessage(reply, objects, sendMax)
+	if err != nil {
+		return err
 	}
-	if objects = objects && len(bytes) <= min(sendMax, wire.ObjectLenMax); !objects {
-		if bytes, err = reply.Protobuf(); err != nil {
-			return status.Errorf(codes.Internal, "tollfree: %v", err)
-		}
-		if len(bytes) > sendMax {
-			return tooLongToSend(len(bytes), sendMax)
-		}
-	}
-	w.out.whole = call.Message{Data: mem.BufferSlice{mem.SliceBuffer(bytes)}, Object: objects}
+	w.out.whole = message
 	return nil
 }
 

@@ -19,13 +19,16 @@ import (
 	tollfree "github.com/tollfree/tollfree/go"
 	"github.com/tollfree/tollfree/go/flat"
 	"github.com/tollfree/tollfree/go/internal/call"
+	direct "github.com/tollfree/tollfree/go/internal/directproto"
 	pb "github.com/tollfree/tollfree/go/internal/objectproto"
 	"github.com/tollfree/tollfree/go/internal/schema"
 	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
 // flatEcho sends back what comes, and fails where the text says so.
-type flatEcho struct{}
+type flatEcho struct {
+	pb.UnimplementedFreightObjectsServer
+}
 
 func (flatEcho) Unary(_ context.Context, in pb.CargoObject) (pb.CargoObject, error) {
 	if text := in.Read().GetText(); strings.HasPrefix(text, "fail") {
@@ -34,16 +37,7 @@ func (flatEcho) Unary(_ context.Context, in pb.CargoObject) (pb.CargoObject, err
 	return in, nil
 }
 
-// streamsOnly has the methods that are streams.
-type streamsOnly struct{ pb.UnimplementedFreightServer }
-
-func (streamsOnly) Down(in *pb.Cargo, stream grpc.ServerStreamingServer[pb.Cargo]) error {
-	return stream.Send(in)
-}
-
-func registerFreight(s grpc.ServiceRegistrar) {
-	pb.RegisterFreightObjectsServer(s, streamsOnly{}, flatEcho{})
-}
+func registerFreight(s grpc.ServiceRegistrar) { pb.RegisterFreightObjectsServer(s, flatEcho{}) }
 
 // cargo has a value in each field.
 func cargo(t testing.TB, size int, text string) pb.CargoObject {
@@ -115,21 +109,12 @@ func TestObjectsTravel(t *testing.T) {
 		if !h.IsFake() && (conn.ObjectsCame() < 30 || server.ObjectsCame() < 30) {
 			t.Errorf("%d objects have come back, and %d to the server", conn.ObjectsCame(), server.ObjectsCame())
 		}
-		// Clients that know no objects call the same service, and its streams remain.
+		// Clients that know no objects call the same service.
 		plain := pb.NewFreightClient(conn)
 		reply, err := plain.Unary(tollfree.TestContext(t), &pb.Cargo{Text: "plain", Numbers: []uint64{4}, Inner: &pb.Cargo{Number: 2}})
 		tollfree.WantNoError(t, err)
 		if reply.Text != "plain" || reply.Numbers[0] != 4 || reply.Inner.Number != 2 {
 			t.Errorf("%v came back", reply)
-		}
-		down, err := plain.Down(tollfree.TestContext(t), &pb.Cargo{Number: 5})
-		tollfree.WantNoError(t, err)
-		if reply, err = down.Recv(); err != nil || reply.Number != 5 {
-			t.Errorf("%v, %v", reply, err)
-		}
-		_, err = down.Recv()
-		if err == nil {
-			t.Error("the stream goes on")
 		}
 		// A call option, metadata or an interceptor needs more than a session: the call goes encoded.
 		before := server.ObjectsCame()
@@ -176,6 +161,7 @@ func TestForgedObjects(t *testing.T) {
 	tollfree.OverSharedMemory(t, func(t *testing.T, h *tollfree.Harness) {
 		server := h.Prepare()
 		registerFreight(server)
+		direct.RegisterTestServer(server, &directService{})
 		h.Start(server)
 		client, err := transport.Dial(tollfree.TestContext(t), h.Address(), transport.Config{})
 		tollfree.WantNoError(t, err)
@@ -214,7 +200,7 @@ func TestForgedObjects(t *testing.T) {
 		if refused < 80 {
 			t.Errorf("only %d of %d bytes matter", refused, len(good))
 		}
-		if s := send(pb.Freight_Down_FullMethodName, bytes.Clone(good)); s.Code() != codes.Internal || !strings.Contains(s.Message(), "nobody has asked for") {
+		if s := send(direct.Test_Unary_FullMethodName, bytes.Clone(good)); s.Code() != codes.Internal || !strings.Contains(s.Message(), "nobody has asked for") {
 			t.Errorf("a method without objects: %v", s)
 		}
 		if s := send(pb.Freight_Unary_FullMethodName, bytes.Clone(good)); s.Code() != codes.OK {

@@ -4,8 +4,29 @@ import "github.com/tollfree/tollfree/go/internal/call"
 
 // A sendOp is a message, or the end of them.
 type sendOp struct {
-	message *call.Message // nil: the end alone
+	message *call.Message // nil: an object, or the end alone
+	object  *outgoingObject
 	last    bool
+}
+
+// to is the message as the server of an attempt takes it; nil: the end alone. An error is a status.
+func (op sendOp) to(a *attempt) (*call.Message, error) {
+	if op.object == nil {
+		return op.message, nil
+	}
+	return op.object.to(a.session)
+}
+
+// send has the call of an attempt send the message, or say that none follows. An error that is no status says that the call has ended.
+func (op sendOp) send(a *attempt) error {
+	message, err := op.to(a)
+	switch {
+	case err != nil:
+		return err
+	case message == nil:
+		return a.call.CloseSend()
+	}
+	return a.call.Send(*message, op.last)
 }
 
 // ref is the same op with a reference of its own to the data.
@@ -13,6 +34,7 @@ func (op sendOp) ref() sendOp {
 	if op.message == nil {
 		return op
 	}
+	// Objects are the garbage collector's.
 	op.message.Data.Ref()
 	return sendOp{message: &call.Message{Data: op.message.Data, Compressed: op.message.Compressed}, last: op.last}
 }

@@ -64,6 +64,8 @@ type method struct {
 	inPlace bool
 	// objects is not nil of a method that takes and gives flat messages.
 	objects *ObjectMethod
+	// objectStream, if not nil, takes stream's place where objects can come.
+	objectStream objectHandler
 }
 
 // NewServer makes a server without services.

@@ -3,6 +3,7 @@ package tollfree
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,6 +35,7 @@ type serverCall struct {
 	subtype    string
 	compressor encoding.Compressor // of answers; nil: none
 	received   bool                // a message
+	objects    atomic.Bool         // a message has come as an object: so may answers
 	reply      call.Message        // of a unary call
 	room       [1]mem.Buffer       // for reply
 	begun      time.Time           // where there are stats handlers
@@ -140,6 +142,8 @@ func (c *serverCall) serveStream() {
 	if interceptor := c.server.stream; interceptor != nil {
 		info := &grpc.StreamServerInfo{FullMethod: c.method.path, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
 		err = interceptor(c.method.impl, c, info, desc.Handler)
+	} else if c.method.objectStream != nil && c.next != nil && c.compressor == nil {
+		err = c.method.objectStream(ObjectStream{c})
 	} else {
 		err = desc.Handler(c.method.impl, c)
 	}
@@ -327,6 +331,10 @@ func (c *serverCall) RecvMsg(m any) error {
 	}
 	if err != nil {
 		return asStatus(err)
+	}
+	if message.Object {
+		c.objects.Store(true)
+		c.server.objects.Add(1)
 	}
 	lengths, err := c.decoder.decode(message, m)
 	if err != nil {

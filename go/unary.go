@@ -60,7 +60,7 @@ func (u *unaryCall) attempts(args any, out outgoingMessage, reply any) error {
 	for {
 		out.Data.Ref()
 		u.message = out.Message
-		moved, err := r.begin(a, transparent, &u.message, true)
+		moved, err := r.begin(a, transparent, sendOp{message: &u.message, last: true})
 		if err != nil {
 			if moved && r.moveOn() {
 				transparent = true

@@ -97,7 +97,7 @@ func TestProto3OptionalAndEditionsAreServed(t *testing.T) {
 // Messages of other files, which get no readers, are read as package flat has them; a service with such messages has no objects for these methods.
 func TestObjectsOfOtherFiles(t *testing.T) {
 	content := answerOf(t, "testdata/direct.binpb", "paths=source_relative", generateObjects, "direct.proto").File[0].GetContent()
-	for _, want := range []string{"func (c TestObjectsClient) Unary(", "func (c OddObjectsClient) Vt(", "DirectUnary(Odd_Nothing_FullMethodName, srv.Nothing)"} {
+	for _, want := range []string{"func (c TestObjectsClient) Unary(", "func (c OddObjectsClient) Vt(", "DirectUnary(Odd_Nothing_FullMethodName, objects.Nothing)", "func (c TestObjectsClient) Bidi("} {
 		if !strings.Contains(content, want) {
 			t.Errorf("no %q", want)
 		}

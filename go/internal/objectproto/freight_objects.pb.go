@@ -8,6 +8,8 @@ import (
 	_go "github.com/tollfree/tollfree/go"
 	flat "github.com/tollfree/tollfree/go/flat"
 	grpc "google.golang.org/grpc"
+	codes "google.golang.org/grpc/codes"
+	status "google.golang.org/grpc/status"
 )
 
 // table_freight_proto says where fields lie.
@@ -90,9 +92,12 @@ func (b CargoBuilder) SetAct(v Act) { flat.RecordBuilder(b).SetWord32(7, uint32(
 
 var (
 	objects_Freight_Unary = _go.NewObjectMethod(Freight_Unary_FullMethodName, table_freight_proto.MustType("tollfree.freight.v1.Cargo"), table_freight_proto.MustType("tollfree.freight.v1.Cargo"))
+	objects_Freight_Down  = _go.NewObjectMethod(Freight_Down_FullMethodName, table_freight_proto.MustType("tollfree.freight.v1.Cargo"), table_freight_proto.MustType("tollfree.freight.v1.Cargo"))
+	objects_Freight_Up    = _go.NewObjectMethod(Freight_Up_FullMethodName, table_freight_proto.MustType("tollfree.freight.v1.Cargo"), table_freight_proto.MustType("tollfree.freight.v1.Cargo"))
+	objects_Freight_Both  = _go.NewObjectMethod(Freight_Both_FullMethodName, table_freight_proto.MustType("tollfree.freight.v1.Cargo"), table_freight_proto.MustType("tollfree.freight.v1.Cargo"))
 )
 
-// FreightObjectsClient calls unary methods of service Freight with objects. A server that takes none gets encoded messages.
+// FreightObjectsClient calls service Freight with objects. A server that takes none gets encoded messages.
 type FreightObjectsClient struct{ conn _go.DirectConn }
 
 func NewFreightObjectsClient(cc grpc.ClientConnInterface) FreightObjectsClient {
@@ -107,14 +112,60 @@ func (c FreightObjectsClient) Unary(ctx context.Context, in CargoObject, opts ..
 	return CargoObjectOf(out), nil
 }
 
-// FreightObjectsServer is what serves unary methods of service Freight with objects.
-type FreightObjectsServer interface {
-	Unary(context.Context, CargoObject) (CargoObject, error)
+func (c FreightObjectsClient) Down(ctx context.Context, in CargoObject, opts ...grpc.CallOption) (_go.ObjectServerStreamingClient[CargoObject], error) {
+	stream, err := _go.NewObjectStream[CargoObject](ctx, c.conn, &Freight_ServiceDesc.Streams[0], objects_Freight_Down, (*Cargo)(nil), (*Cargo)(nil), CargoObjectOf, opts...)
+	if err == nil {
+		err = stream.SendOnly(in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
 }
 
-// objectsFreightServer serves these methods also to clients that know no objects, and all others by the service itself.
+func (c FreightObjectsClient) Up(ctx context.Context, opts ...grpc.CallOption) (_go.ObjectClientStreamingClient[CargoObject, CargoObject], error) {
+	stream, err := _go.NewObjectStream[CargoObject](ctx, c.conn, &Freight_ServiceDesc.Streams[1], objects_Freight_Up, (*Cargo)(nil), (*Cargo)(nil), CargoObjectOf, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+func (c FreightObjectsClient) Both(ctx context.Context, opts ...grpc.CallOption) (_go.ObjectBidiStreamingClient[CargoObject, CargoObject], error) {
+	stream, err := _go.NewObjectStream[CargoObject](ctx, c.conn, &Freight_ServiceDesc.Streams[2], objects_Freight_Both, (*Cargo)(nil), (*Cargo)(nil), CargoObjectOf, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+// FreightObjectsServer is what serves service Freight with objects. An implementation may embed UnimplementedFreightObjectsServer, so that methods may be added to the service.
+type FreightObjectsServer interface {
+	Unary(context.Context, CargoObject) (CargoObject, error)
+	Down(CargoObject, _go.ObjectServerStreamingServer[CargoObject]) error
+	Up(_go.ObjectClientStreamingServer[CargoObject, CargoObject]) error
+	Both(_go.ObjectBidiStreamingServer[CargoObject, CargoObject]) error
+}
+
+// UnimplementedFreightObjectsServer answers UNIMPLEMENTED.
+type UnimplementedFreightObjectsServer struct{}
+
+func (UnimplementedFreightObjectsServer) Unary(context.Context, CargoObject) (CargoObject, error) {
+	return CargoObject{}, status.Error(codes.Unimplemented, "method Unary not implemented")
+}
+func (UnimplementedFreightObjectsServer) Down(CargoObject, _go.ObjectServerStreamingServer[CargoObject]) error {
+	return status.Error(codes.Unimplemented, "method Down not implemented")
+}
+func (UnimplementedFreightObjectsServer) Up(_go.ObjectClientStreamingServer[CargoObject, CargoObject]) error {
+	return status.Error(codes.Unimplemented, "method Up not implemented")
+}
+func (UnimplementedFreightObjectsServer) Both(_go.ObjectBidiStreamingServer[CargoObject, CargoObject]) error {
+	return status.Error(codes.Unimplemented, "method Both not implemented")
+}
+
+// objectsFreightServer serves clients that know no objects, too.
 type objectsFreightServer struct {
-	FreightServer
+	UnimplementedFreightServer
 	objects FreightObjectsServer
 }
 
@@ -131,10 +182,49 @@ func (s objectsFreightServer) Unary(ctx context.Context, in *Cargo) (*Cargo, err
 	return out, nil
 }
 
-// RegisterFreightObjectsServer registers the service: unary methods with objects are served by objects, all others by srv.
-func RegisterFreightObjectsServer(s grpc.ServiceRegistrar, srv FreightServer, objects FreightObjectsServer) {
-	a := objectsFreightServer{srv, objects}
+func (s objectsFreightServer) flatDown(stream _go.ObjectStream) error {
+	x := _go.NewObjectServerStream[CargoObject, CargoObject](stream, objects_Freight_Down, CargoObjectOf)
+	in, err := x.Recv()
+	if err != nil {
+		return err
+	}
+	return s.objects.Down(in, x)
+}
+
+func (s objectsFreightServer) Down(in *Cargo, stream grpc.ServerStreamingServer[Cargo]) error {
+	o, err := _go.ObjectOf(objects_Freight_Down, in)
+	if err != nil {
+		return err
+	}
+	x := _go.NewObjectServerStream[CargoObject, CargoObject](_go.ConvertedStream(stream, (*Cargo)(nil), (*Cargo)(nil)), objects_Freight_Down, CargoObjectOf)
+	return s.objects.Down(CargoObjectOf(o), x)
+}
+
+func (s objectsFreightServer) flatUp(stream _go.ObjectStream) error {
+	x := _go.NewObjectServerStream[CargoObject, CargoObject](stream, objects_Freight_Up, CargoObjectOf)
+	return s.objects.Up(x)
+}
+
+func (s objectsFreightServer) Up(stream grpc.ClientStreamingServer[Cargo, Cargo]) error {
+	return s.flatUp(_go.ConvertedStream(stream, (*Cargo)(nil), (*Cargo)(nil)))
+}
+
+func (s objectsFreightServer) flatBoth(stream _go.ObjectStream) error {
+	x := _go.NewObjectServerStream[CargoObject, CargoObject](stream, objects_Freight_Both, CargoObjectOf)
+	return s.objects.Both(x)
+}
+
+func (s objectsFreightServer) Both(stream grpc.BidiStreamingServer[Cargo, Cargo]) error {
+	return s.flatBoth(_go.ConvertedStream(stream, (*Cargo)(nil), (*Cargo)(nil)))
+}
+
+// RegisterFreightObjectsServer registers the service.
+func RegisterFreightObjectsServer(s grpc.ServiceRegistrar, objects FreightObjectsServer) {
+	a := objectsFreightServer{objects: objects}
 	_go.RegisterDirect(s, &Freight_ServiceDesc, a,
 		_go.DirectObjects(objects_Freight_Unary, a.flatUnary),
+		_go.DirectObjectStream(objects_Freight_Down, a.flatDown),
+		_go.DirectObjectStream(objects_Freight_Up, a.flatUp),
+		_go.DirectObjectStream(objects_Freight_Both, a.flatBoth),
 	)
 }

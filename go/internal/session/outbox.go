@@ -204,12 +204,12 @@ func (o *outbox) drop() {
 const batchLenMax = 8192
 
 // batch says how many of the messages that wait, and how many bytes with their prefixes, go into one chunk of at most room
-// bytes.
+// bytes: either flat messages, or others.
 func (o *outbox) batch(room int) (count, length int) {
 	room = min(room, batchLenMax)
 	for i := range o.messages {
 		n := wire.BatchPrefixLen + o.messages[i].length
-		if length+n > room || o.messages[i].SegmentedMessage != nil || o.messages[i].several > 0 || o.messages[i].Object {
+		if length+n > room || o.messages[i].SegmentedMessage != nil || o.messages[i].several > 0 || o.messages[i].Object != o.messages[0].Object {
 			break
 		}
 		count, length = count+1, length+n
@@ -222,7 +222,10 @@ func (o *outbox) putBatch(place *ring.Place, count int) {
 	for ; count > 0; count-- {
 		m := &o.messages[0]
 		var prefix [wire.BatchPrefixLen]byte
-		if m.Compressed {
+		switch {
+		case m.Object:
+			prefix[0] = 2
+		case m.Compressed:
 			prefix[0] = 1
 		}
 		binary.BigEndian.PutUint32(prefix[1:], uint32(m.length))

@@ -277,6 +277,9 @@ func (s *Session) stage(out Outbound, st *Stream, builder *builder) staging {
 		if cut.batch > 0 {
 			head.Flags |= wire.First | wire.Last | wire.Batch
 			head.MessageLen = uint32(cut.batch)
+			if box.messages[0].Object {
+				head.Flags |= wire.Object
+			}
 			leaves = cut.batch < len(box.messages)
 			if first := &box.messages[0]; first.several > 0 {
 				leaves = cut.batch < first.several || len(box.messages) > 1

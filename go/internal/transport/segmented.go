@@ -25,7 +25,7 @@ const (
 // what the pool has no memory for goes inline. The caller does not hold the lock.
 func (l *link) compose(message call.Message) session.Message {
 	whole := session.Message{Data: message.Data, Compressed: message.Compressed, Object: message.Object}
-	if l.pool == nil || message.Data.Len() < refMin || message.Object {
+	if l.pool == nil || message.Data.Len() < refMin {
 		return whole
 	}
 	l.mu.Lock()

@@ -79,6 +79,9 @@ enum Command {
         /// The address is a gateway's: attach to it
         #[arg(long)]
         attach: bool,
+        /// Coordinate a memory pool at this address, by which large objects go
+        #[arg(long)]
+        pool: Option<Address>,
     },
     /// Call a service whose messages are objects, and print how many came
     CallObjects {
@@ -87,6 +90,9 @@ enum Command {
         /// The address is a gateway's; call this target by way of it
         #[arg(long)]
         via: Option<String>,
+        /// Join the memory pool that is coordinated at this address; large objects go by it
+        #[arg(long)]
+        pool: Option<Address>,
     },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
@@ -119,10 +125,8 @@ async fn main() -> ExitCode {
         Command::Call { address, except, pool, via, direct } => {
             call(address, except, pool, via.map(|target| Via { target, is_direct: direct })).await
         }
-        Command::ServeObjects { address, attach } => {
-            objects::serve(&address, attach, starter_is_gone()).await
-        }
-        Command::CallObjects { address, via } => objects::call(&address, via).await,
+        Command::ServeObjects { address, attach, pool } => serve_objects(&address, attach, pool).await,
+        Command::CallObjects { address, via, pool } => call_objects(&address, via, pool).await,
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
@@ -142,7 +146,7 @@ async fn serve(
 ) -> Result<(), Error> {
     let mut server = tollfree_interop::server();
     if let Some(address) = pool {
-        server = server.pool(Pool::create(&address, Capacity::default(), Config::default())?);
+        server = server.pool(coordinated(&address)?);
     }
     if let Some((certificate, key)) = identity {
         let read = |path: PathBuf| {
@@ -153,6 +157,23 @@ async fn serve(
     }
     server.serve_many_with_shutdown(addresses.iter().map(String::as_str), starter_is_gone()).await?;
     Ok(())
+}
+
+async fn serve_objects(address: &str, is_gateway: bool, pool: Option<Address>) -> Result<(), Error> {
+    let pool = pool.as_ref().map(coordinated).transpose()?;
+    objects::serve(address, is_gateway, pool, starter_is_gone()).await
+}
+
+async fn call_objects(address: &str, via: Option<String>, pool: Option<Address>) -> Result<(), Error> {
+    objects::call(address, via, pool.map(joined).transpose()?).await
+}
+
+fn coordinated(address: &Address) -> Result<Pool, Error> {
+    Ok(Pool::create(address, Capacity::default(), Config::default())?)
+}
+
+fn joined(address: Address) -> Result<Pool, Error> {
+    Ok(Pool::join(&address, Config::default())?)
 }
 
 /// The process that started this may be killed: the end of its pipe ends this too.
@@ -178,7 +199,7 @@ async fn call(
     pool: Option<Address>,
     via: Option<Via>,
 ) -> Result<(), Error> {
-    let pool = pool.map(|address| Pool::join(&address, Config::default())).transpose()?;
+    let pool = pool.map(joined).transpose()?;
     let failures = pairings::call(address, &except, pool, via).await;
     if failures.is_empty() {
         return Ok(());
