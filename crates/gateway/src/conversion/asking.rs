@@ -11,8 +11,8 @@ use http_body::Body as _;
 use tollfree::Channel;
 use tollfree::gateway::{Attached, Held};
 use tollfree_layout::description::{DESCRIBE, INVITATION_HEADER, JOIN, METHOD_HEADER, POOL_HEADER};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use tower_service::Service as _;
 
 use crate::conversion::PREFIX_LEN;
@@ -81,7 +81,8 @@ fn request(
 
 async fn answer(mut channel: Channel, request: Request<Body>, held: &mut Held) -> Result<Bytes, String> {
     let (parts, mut body) = channel.call(request).await.map_err(|status| status.to_string())?.into_parts();
-    if let Some(status) = Status::from_header_map(&parts.headers) {
+    // An answer without a message may have its status at once.
+    if let Some(status) = Status::from_header_map(&parts.headers).filter(|status| status.code() != Code::Ok) {
         return Err(status.to_string());
     }
     let mut message = BytesMut::new();
