@@ -18,6 +18,12 @@ func RustGateway(t *testing.T) (socket string) {
 	return socket
 }
 
+// RustGatewayAndWorld is RustGateway, with the address at which it takes calls by HTTP/2.
+func RustGatewayAndWorld(t *testing.T) (socket, world string) {
+	t.Helper()
+	return rustGateway(t, "[groups.default]\n")
+}
+
 // UntilCalled is a client of the group, as soon as a call succeeds.
 func UntilCalled(t *testing.T, gateway string, call func(conn grpc.ClientConnInterface) error) *ClientConn {
 	t.Helper()

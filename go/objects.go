@@ -219,17 +219,3 @@ func ObjectHandler(ctx context.Context, m *ObjectMethod, request, reply proto.Me
 	}
 	return encodedOf(out, reply)
 }
-
-const describeMethod = "/tollfree.Objects/Describe"
-
-// describe answers a gateway that asks for a method's types: spec/wire.md, section 24.
-func (s *Server) describe(from call.ServerCall) {
-	path := first(from.Header(), "tollfree-method")
-	m := s.method(path)
-	if _, takes := s.objectsOf(path); !takes {
-		from.Finish(nil, nil, status.Newf(codes.NotFound, "tollfree: no objects are taken of %s", path), nil)
-		return
-	}
-	d := flat.Description{Request: m.objects.request, Reply: m.objects.reply}
-	from.Finish(nil, &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(d.Bytes())}}, statusOK, nil)
-}

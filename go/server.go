@@ -304,6 +304,9 @@ func (s *Server) handle(from call.ServerCall) {
 		case describeMethod:
 			s.describe(from)
 			return
+		case joinMethod:
+			s.join(from)
+			return
 		}
 	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
@@ -324,7 +327,7 @@ func (s *Server) handle(from call.ServerCall) {
 
 // isReserved says of a method that it is the protocol's own, which a gateway may ask for and a server may lack.
 func isReserved(path string) bool {
-	for _, service := range [...]string{"/tollfree.Objects/", directService} {
+	for _, service := range [...]string{objectsService, directService} {
 		if strings.HasPrefix(path, service) {
 			return true
 		}

@@ -370,14 +370,14 @@ func closeAll(fds []int) {
 
 func parseAddress(text string) (rendezvous.Address, error) { return rendezvous.ParseAddress(text) }
 
-// greet connects to a coordinator and joins, or comes back.
-func greet(ctx context.Context, address rendezvous.Address, back *Message) (conn *net.UnixConn, welcome Message, err error) {
+// greet connects to a coordinator and says its first message, by which this process joins or comes back.
+func greet(ctx context.Context, address rendezvous.Address, join *Message) (conn *net.UnixConn, welcome Message, err error) {
 	conn, err = address.Dial(ctx)
 	if err != nil {
 		return nil, welcome, fmt.Errorf("the pool at %s: %w", address, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	welcome, err = converseFirst(conn, back)
+	welcome, err = converseFirst(conn, join)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -388,7 +388,7 @@ func greet(ctx context.Context, address rendezvous.Address, back *Message) (conn
 	return conn, welcome, nil
 }
 
-func converseFirst(conn *net.UnixConn, back *Message) (welcome Message, err error) {
+func converseFirst(conn *net.UnixConn, join *Message) (welcome Message, err error) {
 	uid, err := rendezvous.UserOf(conn)
 	if err != nil {
 		return welcome, err
@@ -396,11 +396,7 @@ func converseFirst(conn *net.UnixConn, back *Message) (welcome Message, err erro
 	if !rendezvous.SameUser(uid) {
 		return welcome, fmt.Errorf("its coordinator is a process of user %d, and members are of its user", uid)
 	}
-	join := newMessage(kindJoin)
-	if back != nil {
-		join = *back
-	}
-	first := letter{join, -1}
+	first := letter{*join, -1}
 	sendErr := first.send(conn)
 	var in inbox
 	// A coordinator may have refused before it heard anything.
@@ -414,17 +410,17 @@ func converseFirst(conn *net.UnixConn, back *Message) (welcome Message, err erro
 		return welcome, fmt.Errorf("its coordinator speaks version %d, and this process %d", welcome.Version, Version)
 	case welcome.Kind == kindRefusal:
 		return welcome, fmt.Errorf("its coordinator refuses this process: %s", wordsOf(welcome.Reason))
-	case welcome.Kind != kindWelcome || !soundWelcome(&welcome, back):
+	case welcome.Kind != kindWelcome || !soundWelcome(&welcome, join):
 		return welcome, errors.New("what listens there is no coordinator")
 	}
 	return welcome, nil
 }
 
-// soundWelcome says whether a welcome can be one, and is for the member that came back.
-func soundWelcome(w, back *Message) bool {
+// soundWelcome says whether a welcome can be one, and is for the member that came back, if one did.
+func soundWelcome(w, join *Message) bool {
 	_, ok := ShapeOf(w.Len)
 	if !ok || w.Amount < w.Len || w.Pool == [idLen]byte{} || w.Member == 0 || w.Member != MemberOf(w.Secret, w.Pool) {
 		return false
 	}
-	return back == nil || w.Pool == back.Pool && w.Member == back.Member && w.Secret == back.Secret
+	return join.Member == 0 || w.Pool == join.Pool && w.Member == join.Member && w.Secret == join.Secret
 }

@@ -67,11 +67,24 @@ type fetch struct {
 //
 // Errors: nobody coordinates a pool there, or it refuses; ctx.
 func Join(ctx context.Context, address string) (*Pool, error) {
+	return join(ctx, address, newMessage(kindJoin))
+}
+
+// JoinInvited makes this process a member of a pool that only processes with an invitation join.
+//
+// Errors: as Join's.
+func JoinInvited(ctx context.Context, address string, invitation [16]byte) (*Pool, error) {
+	invited := newMessage(kindJoin)
+	invited.Secret = invitation
+	return join(ctx, address, invited)
+}
+
+func join(ctx context.Context, address string, first Message) (*Pool, error) {
 	where, err := parseAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	conn, welcome, err := greet(ctx, where, nil)
+	conn, welcome, err := greet(ctx, where, &first)
 	if err != nil {
 		return nil, err
 	}

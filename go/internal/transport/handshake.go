@@ -71,6 +71,9 @@ func (c *Config) hello(kind uint32) wire.Hello {
 	if kind != wire.KindHello && kind != wire.KindVia {
 		hello.StreamCount = c.StreamCount
 	}
+	if kind == wire.KindAttach {
+		hello.Features |= wire.FeatureLending
+	}
 	if c.Pool != nil {
 		hello.Features |= wire.FeaturePool
 		hello.Pool = c.Pool.ID()

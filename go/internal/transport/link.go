@@ -35,6 +35,7 @@ type link struct {
 	headers  lastHeaders
 	// segmented messages looks for segmented messages that the peer has taken.
 	segmented segmentedWatch
+	lending   lending
 }
 
 // A side is what is known of a session's ends when its link is made, and never changes.
@@ -72,8 +73,10 @@ func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host ho
 		rings: newRings(m), bell: newDoorbell(m), reading: newReadingRole(), life: newLifetime(),
 	}
 	l.room, l.areas = newRoom(l.rings.sender), newAreas(l)
+	// What comes from anybody else does not lie in a pool that only one end is a member of.
+	l.lending.allowed = peer.Gateway && m.said.Features&wire.FeatureLending != 0
 	local := config.limits()
-	l.session = session.New(role, local, peerLimits(&m.said), l.pool != nil, &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
+	l.session = session.New(role, local, peerLimits(&m.said), l.pool != nil || l.lending.allowed, &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
 	if role == wire.Server && config.Objects != nil {
 		l.session.SetObjects(config.Objects)
 	}

@@ -140,6 +140,7 @@ func (l *link) clean() {
 	l.deliver(0)
 	l.settle()
 	l.settleSocket()
+	l.lending.leave()
 	l.rings.unmap()
 	l.areas.unmapAll()
 	l.mu.Unlock()

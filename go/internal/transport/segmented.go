@@ -159,8 +159,12 @@ func (l *link) take(a *assembler, carried call.Message, lenMax uint32, owner ses
 	for i := range segmented.Entries {
 		refs[i] = pool.DecodeRef(&segmented.Entries[i].Ref)
 	}
+	from := l.readsIn()
+	if from == nil {
+		return message, &fault{codes.PermissionDenied, "a message came by " + pool.Malformed.Error() + ": this process has joined none"}
+	}
 	l.unlock()
-	parts, err := l.pool.Take(refs)
+	parts, err := from.Take(refs)
 	l.mu.Lock()
 	if err != nil {
 		if parts, wrong = l.ask(number, &segmented, refs, err, owner, s, over); wrong != nil {
