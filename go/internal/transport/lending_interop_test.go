@@ -5,7 +5,6 @@ package transport
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
-	"github.com/tollfree/tollfree/go/internal/reference"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -106,20 +104,8 @@ func lendTo(t *testing.T, client call.Client, data mem.Buffer) (*status.Status, 
 // anything.
 func TestAServerReadsWhatAGatewayLends(t *testing.T) {
 	counted(t)
-	coordinator := newName()
-	stop := reference.Serve(t, newName(), "--pool", coordinator)
-	defer stop()
-	var own *pool.Pool
-	for until := time.Now().Add(testTime); ; time.Sleep(5 * time.Millisecond) {
-		var err error
-		if own, err = pool.Join(within(t), coordinator); err == nil {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal(err)
-		}
-	}
-	defer own.Leave()
+	coordinator, _ := coordinated(t)
+	own := memberAt(t, coordinator)
 	data, _, kept := lent(t, own, 10_000)
 	kept.Free()
 	defer data.Free()
@@ -165,8 +151,7 @@ func TestAServerReadsWhatAGatewayLends(t *testing.T) {
 // A pool that is not there leaves the session as it is, and may be joined later.
 func TestAPoolThatCanNotBeJoined(t *testing.T) {
 	counted(t)
-	one, _, stopPool := members(t)
-	defer stopPool()
+	one, _, _ := members(t)
 	client, _ := lenderOf(t, one, newName(), true)
 	c, err := client.Start(within(t), &call.Start{Method: "/join", Last: true})
 	if err != nil {

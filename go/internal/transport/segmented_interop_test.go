@@ -18,30 +18,39 @@ import (
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
+// coordinated is where the reference coordinates a pool until stop is called.
+func coordinated(t *testing.T) (coordinator string, stop func()) {
+	t.Helper()
+	coordinator = newName()
+	return coordinator, reference.Serve(t, newName(), "--pool", coordinator)
+}
+
+// memberAt is a member of a pool, which has to get out of it at the test's end.
+func memberAt(t *testing.T, coordinator string) *pool.Pool {
+	t.Helper()
+	for until := time.Now().Add(testTime); ; time.Sleep(5 * time.Millisecond) {
+		member, err := pool.Join(within(t), coordinator)
+		if err == nil {
+			t.Cleanup(func() {
+				select {
+				case <-member.Leave():
+				case <-time.After(testTime):
+					t.Error("a member does not get out of the pool")
+				}
+			})
+			return member
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // members are two members of a pool that the reference coordinates until stop is called.
 func members(t *testing.T) (one, two *pool.Pool, stop func()) {
 	t.Helper()
-	coordinator := newName()
-	stop = reference.Serve(t, newName(), "--pool", coordinator)
-	join := func() *pool.Pool {
-		for until := time.Now().Add(testTime); ; time.Sleep(5 * time.Millisecond) {
-			member, err := pool.Join(within(t), coordinator)
-			if err == nil {
-				t.Cleanup(func() {
-					select {
-					case <-member.Leave():
-					case <-time.After(testTime):
-						t.Error("a member does not get out of the pool")
-					}
-				})
-				return member
-			}
-			if time.Now().After(until) {
-				t.Fatal(err)
-			}
-		}
-	}
-	return join(), join(), stop
+	coordinator, stop := coordinated(t)
+	return memberAt(t, coordinator), memberAt(t, coordinator), stop
 }
 
 // pairOf is a client that is one member, of a server that is the other, and echoes.
