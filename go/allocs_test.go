@@ -1,5 +1,3 @@
-//go:build !race
-
 package tollfree
 
 import (
@@ -17,7 +15,6 @@ const (
 	oursMax = 2
 )
 
-// The race detector has sync.Pool drop what it is given.
 func TestAUnaryCallAllocatesLittle(t *testing.T) {
 	h := newHarness(t, shmCarrier)
 	h.newServer(0, &testService{}, Inline(pb.Test_Unary_FullMethodName))

@@ -1,5 +1,3 @@
-//go:build !race
-
 package tollfree_test
 
 import (
@@ -14,7 +12,6 @@ import (
 // it is made, and the bytes of both.
 const directOwn = 5
 
-// The race detector has sync.Pool drop what it is given.
 func TestADirectCallAllocatesItsMessages(t *testing.T) {
 	client := directPair(tollfree.NewSharedMemory(t), &directService{}, tollfree.Inline(direct.Test_Unary_FullMethodName))
 	request := &direct.Request{Data: make([]byte, 60)}

@@ -1,5 +1,3 @@
-//go:build !race
-
 package tollfree_test
 
 import (
@@ -14,7 +12,6 @@ import (
 // it is sent, the call at the server, and what carries copies of more than a few bytes.
 const objectOwn = 7
 
-// The race detector has sync.Pool drop what it is given.
 func TestACallWithObjectsAllocatesItsMessages(t *testing.T) {
 	h := tollfree.NewSharedMemory(t)
 	server := h.Prepare(tollfree.Inline(pb.Freight_Unary_FullMethodName))

@@ -1,0 +1,6 @@
+//go:build race
+
+package tollfree
+
+// raceDetector says whether the race detector is there.
+const raceDetector = true
