@@ -56,7 +56,7 @@ bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetch
 	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }
 	@cd lab/bench/go && go build -o $(TARGET_DIR)/bench-go/peer .
 	@$(QUICK_LAB)
-	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,go-direct,grpc-go,tollfree-direct,tonic-unix
+	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,go-direct,go-to-rust,rust-to-go,grpc-go,tollfree-direct,tonic-unix
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench stream --side go,grpc-go --streams 1
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench paced --side go,grpc-go
 

@@ -27,8 +27,11 @@ func isGRPC(side string) bool { return side == "grpc-go" || side == "grpc-go-tcp
 
 // connect connects to the process that the order names by its address and its number.
 func connect(o *order) (conn grpc.ClientConnInterface, closer io.Closer, pid int, err error) {
-	if o.address, pid, err = ofProcess(o.address); err != nil {
-		return nil, nil, 0, err
+	// A server in Rust does not say which process it is.
+	if o.side != goToRust {
+		if o.address, pid, err = ofProcess(o.address); err != nil {
+			return nil, nil, 0, err
+		}
 	}
 	if isGRPC(o.side) {
 		conn, err := grpc.NewClient(o.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -48,6 +51,14 @@ func exchanger(o *order, conn grpc.ClientConnInterface) exchange {
 		client := direct.NewEchoClient(conn)
 		return func(ctx context.Context, body []byte) ([]byte, error) {
 			reply, err := client.Call(ctx, &direct.EchoRequest{Body: body})
+			return reply.GetBody(), err
+		}
+	}
+	if o.side == goToRust {
+		stub := tollfree.Direct(conn)
+		return func(ctx context.Context, body []byte) ([]byte, error) {
+			reply := new(direct.EchoReply)
+			err := stub.Invoke(ctx, echo.Echo_Call_FullMethodName, &direct.EchoRequest{Body: body}, reply)
 			return reply.GetBody(), err
 		}
 	}

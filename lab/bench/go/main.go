@@ -24,7 +24,7 @@ func run(arguments []string) error {
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	var o order
-	flags.StringVar(&o.side, "side", "", "go, go-inline, go-direct, grpc-go or grpc-go-tcp")
+	flags.StringVar(&o.side, "side", "", "go, go-inline, go-direct, go-to-rust, rust-to-go, grpc-go or grpc-go-tcp")
 	flags.IntVar(&o.size, "size", 64, "bytes of a body")
 	directory := flags.String("dir", "", "where to make a socket")
 	flags.StringVar(&o.address, "address", "", "what the server has said")

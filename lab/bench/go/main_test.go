@@ -89,3 +89,11 @@ func TestFiguresOfLatencies(t *testing.T) {
 		t.Errorf("the medians are %v", m)
 	}
 }
+
+func TestTheServerThatRustCalls(t *testing.T) {
+	var m measured
+	part(t, "serve", "call", rustToGo, &m)
+	if m.ElapsedNS == 0 || len(m.Latencies) == 0 {
+		t.Errorf("%+v", m)
+	}
+}

@@ -37,6 +37,19 @@ func (directService) Call(_ context.Context, in *direct.EchoRequest) (*direct.Ec
 	return &direct.EchoReply{Body: in.Body}, nil
 }
 
+// Sides with one end in Go. The other one knows the service by the name that package echo has for it, which package direct has not.
+const (
+	goToRust = "go-to-rust"
+	rustToGo = "rust-to-go"
+)
+
+// registerDirect registers directService by package echo's name.
+func registerDirect(server *tollfree.Server) {
+	desc := direct.Echo_ServiceDesc
+	desc.ServiceName = echo.Echo_ServiceDesc.ServiceName
+	tollfree.RegisterDirect(server, &desc, directService{}, tollfree.DirectUnary(echo.Echo_Call_FullMethodName, directService{}.Call))
+}
+
 // serve serves until the input ends, and says the address once it does.
 func serve(o *order, directory string, ready func(address string), input io.Reader) error {
 	if isGRPC(o.side) {
@@ -65,11 +78,17 @@ func serve(o *order, directory string, ready func(address string), input io.Read
 		options = append(options, tollfree.Inline(echo.Echo_Call_FullMethodName))
 	case "go-direct":
 		options = append(options, tollfree.Inline(direct.Echo_Call_FullMethodName))
+	case rustToGo:
+		options = append(options, tollfree.Inline(echo.Echo_Call_FullMethodName))
 	default:
 		return fmt.Errorf("there is no side %q", o.side)
 	}
 	server := tollfree.NewServer(options...)
-	echo.RegisterEchoServer(server, service{})
+	if o.side == rustToGo {
+		registerDirect(server)
+	} else {
+		echo.RegisterEchoServer(server, service{})
+	}
 	direct.RegisterEchoServer(server, directService{})
 	streams.RegisterStreamsServer(server, streamService{warmUp: o.warmUp})
 	address := "shm://" + filepath.Join(directory, "go.sock")

@@ -62,15 +62,20 @@ axis! {
         GoInline = "go-inline",
         /// The same, the stubs of protoc-gen-go-tollfree.
         GoDirect = "go-direct",
+        /// A client of that side, and a server of `tollfree-direct`.
+        GoToRust = "go-to-rust",
+        /// The opposite; the handler is on the goroutine that reads.
+        RustToGo = "rust-to-go",
         /// grpc-go over a Unix socket: what the sides in Go are compared with.
         GrpcGo = "grpc-go",
     }
 }
 
 impl Side {
-    /// Whether it is in Go.
+    /// Whether an end of it is in Go.
     const fn is_go(self) -> bool {
-        matches!(self, Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo)
+        let is_all = matches!(self, Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo);
+        is_all || matches!(self, Side::GoToRust | Side::RustToGo)
     }
 
     /// Whether calls can have metadata here: the others carry bytes and nothing else.

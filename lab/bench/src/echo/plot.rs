@@ -43,6 +43,8 @@ fn color(side: Side) -> &'static str {
         Side::Go => "#2e8b57",
         Side::GoInline => "#66c2a4",
         Side::GoDirect => "#a6dba0",
+        Side::GoToRust => "#bf812d",
+        Side::RustToGo => "#35978f",
         Side::GrpcGo => "#3182bd",
     }
 }

@@ -46,6 +46,11 @@ fn known_program() -> Result<PathBuf, String> {
     program().ok_or_else(|| format!("{PROGRAM} names no program"))
 }
 
+/// Where a server is, of what it says: its process stands behind that.
+pub(super) fn socket_of(said: &str) -> &str {
+    said.split_once('#').map_or(said, |(socket, _)| socket)
+}
+
 /// Serves until the process ends.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
     program::serve(&known_program()?, order, ready)

@@ -12,6 +12,7 @@ mod one_loop;
 mod pairs;
 mod pool;
 mod program;
+mod rust_to_go;
 pub(crate) mod session;
 pub(crate) mod stub;
 pub(crate) mod tollfree;
@@ -37,6 +38,7 @@ use crate::order::{self, Load, Measured, Serve, Serving};
 use crate::peer::Starter;
 use crate::plan::{Case, Side};
 
+use self::rust_to_go::RustToGo;
 use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
@@ -92,6 +94,7 @@ macro_rules! on_tokio {
             Side::TollfreeDirectConnection => $run::<TollfreeDirectConnection>($($argument),*),
             Side::TonicUnix => $run::<TonicUnix>($($argument),*),
             Side::TonicTcp => $run::<TonicTcp>($($argument),*),
+            Side::RustToGo => $run::<RustToGo>($($argument),*),
             side @ (Side::Floor
             | Side::Iceoryx2
             | Side::Loop
@@ -102,6 +105,7 @@ macro_rules! on_tokio {
             | Side::Go
             | Side::GoInline
             | Side::GoDirect
+            | Side::GoToRust
             | Side::GrpcGo) => $other(side),
         }
     };
@@ -115,6 +119,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
         Side::C => c::serve(order, ready),
+        Side::GoToRust => return serve_async::<TollfreeDirect>(order, ready),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
@@ -130,7 +135,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
         Side::C => c::measure(load),
-        Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::measure(load),
+        Side::Go | Side::GoInline | Side::GoDirect | Side::GoToRust | Side::GrpcGo => go::measure(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))

@@ -71,7 +71,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
         let goal = match row["side"].as_str().unwrap() {
             "iceoryx2" if !cfg!(feature = "iceoryx2") => Some("bench-peers"),
             // The program in Go is beside the build.
-            "go" | "go-inline" | "go-direct" | "grpc-go" => Some("bench-go"),
+            "go" | "go-inline" | "go-direct" | "go-to-rust" | "rust-to-go" | "grpc-go" => Some("bench-go"),
             "c" => Some("bench-c"),
             _ => None,
         };
