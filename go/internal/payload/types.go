@@ -4,6 +4,7 @@ package payload
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -11,12 +12,18 @@ import (
 // LenMin is the length of the shortest field that goes, or is read, by itself: a page.
 const LenMin = 4096
 
+// reachingMax is of how many types it is kept what they reach: a program may make types as it runs.
+const reachingMax = 4096
+
 // reaching says of message types whether they, or messages in them, have fields of bytes.
-var reaching sync.Map // protoreflect.MessageDescriptor to bool
+var reaching struct {
+	types sync.Map // protoreflect.MessageDescriptor to bool
+	count atomic.Int64
+}
 
 // reaches says whether a message of this type can have a field of bytes that goes by itself. Those of maps, groups and extensions don't.
 func reaches(message protoreflect.MessageDescriptor) bool {
-	if known, ok := reaching.Load(message); ok {
+	if known, ok := reaching.types.Load(message); ok {
 		return known.(bool)
 	}
 	seen := map[protoreflect.FullName]bool{}
@@ -36,6 +43,10 @@ func reaches(message protoreflect.MessageDescriptor) bool {
 		return false
 	}
 	found := visit(message)
-	reaching.Store(message, found)
+	if reaching.count.Load() < reachingMax {
+		if _, there := reaching.types.LoadOrStore(message, found); !there {
+			reaching.count.Add(1)
+		}
+	}
 	return found
 }
