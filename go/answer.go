@@ -2,6 +2,7 @@ package tollfree
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -17,7 +18,9 @@ type answer struct {
 	header  metadata.MD
 	trailer metadata.MD
 	wrong   error // of a trailer that can't be sent
-	headed  bool  // the header is sent
+	headed  bool  // the header is sent, or about to be
+	// sent says that it is sent, to those who do not have the lock.
+	sent atomic.Bool
 }
 
 var errHeaderSent = status.Error(codes.Internal, "tollfree: the header was sent before: set it before the first message and before SendHeader")
@@ -40,13 +43,18 @@ func (a *answer) setHeader(md metadata.MD) error {
 
 // sendHeader sends the header, unless that was done.
 func (a *answer) sendHeader(send func(header metadata.MD) error) error {
+	if a.sent.Load() {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.headed {
 		return nil
 	}
 	a.headed = true
-	return send(a.header)
+	err := send(a.header)
+	a.sent.Store(true)
+	return err
 }
 
 // hasHeader says whether the service has set a header, shownHeader gives a copy of it and says whether it is sent.

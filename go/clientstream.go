@@ -315,6 +315,23 @@ func (cs *clientStream) receive() bool {
 	return true
 }
 
+// receiveMore takes "receiving" in a call of which something has come, and gives its attempt; nil: there is more to be done before.
+func (cs *clientStream) receiveMore() *attempt {
+	cs.mu.Lock()
+	if cs.receiving || cs.finished || !cs.answered {
+		cs.mu.Unlock()
+		return nil
+	}
+	cs.receiving = true
+	a := cs.attempt
+	cs.mu.Unlock()
+	if cs.heedContext(true) {
+		cs.release()
+		return nil
+	}
+	return a
+}
+
 // receiveLeft takes "receiving" in a call that is finished and readable.
 func (cs *clientStream) receiveLeft() bool {
 	cs.mu.Lock()
@@ -491,14 +508,17 @@ func (cs *clientStream) awaitReport() {
 }
 
 func (cs *clientStream) recvMsg(m any) error {
-	if !cs.receive() && !cs.receiveLeft() {
-		return cs.result()
+	a := cs.receiveMore()
+	if a == nil {
+		if !cs.receive() && !cs.receiveLeft() {
+			return cs.result()
+		}
+		if a = cs.header(); a == nil {
+			cs.release()
+			return cs.result()
+		}
 	}
 	defer cs.release()
-	a := cs.header()
-	if a == nil {
-		return cs.result()
-	}
 	if into, is := m.(proto.Message); is && cs.plain && cs.request.desc.ServerStreams {
 		if next, is := a.call.(call.ReplyReceiver); is {
 			return cs.receiveNext(a, next, into)
