@@ -139,6 +139,7 @@ func (cs *clientStream) SendMsg(m any) error {
 		if a, sender := cs.settled(); sender != nil {
 			return cs.sendNext(a, sender, message)
 		}
+		return cs.sendKept(message)
 	}
 	info := &cs.request.info
 	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m, new([1]mem.Buffer), cs.request.cc.options.pool)
@@ -200,6 +201,25 @@ func (cs *clientStream) sendNext(a *attempt, sender call.ShortClientSender, m pr
 	return err
 }
 
+// sendKept sends a message in which nothing but the session has a part, and keeps it for other attempts.
+func (cs *clientStream) sendKept(m proto.Message) error {
+	room := buffers.Small(buffers.SmallMax)
+	defer buffers.GiveBack(room)
+	e, err := encodeProto(m, cs.vt, cs.request.info.sendMax, *room, cs.request.cc.options.pool)
+	if err != nil {
+		cs.finish(err, false)
+		return err
+	}
+	op, size := sendOp{short: e.short}, len(e.short)
+	if e.short == nil {
+		op.message, size = &e.whole, e.whole.Data.Len()
+	}
+	if _, err := cs.send(op, size); err != nil {
+		return cs.sendFailed(err, false)
+	}
+	return nil
+}
+
 // sendEnd is what a sender gets whose call has ended. Generated code expects none where there is one request: RecvMsg has it.
 func (cs *clientStream) sendEnd(last bool) error {
 	if last {
@@ -236,17 +256,12 @@ func (cs *clientStream) send(op sendOp, size int) (*attempt, error) {
 	}
 	a := cs.attempt
 	cs.mu.Unlock()
-	message, err := op.to(a)
+	err := op.send(a)
 	switch {
-	case err != nil:
-		return nil, err
-	case message == nil:
-		err = a.call.CloseSend()
-	default:
-		err = a.call.Send(*message, op.last)
-	}
-	if err == nil {
+	case err == nil:
 		return a, nil
+	case err != io.EOF && op.object != nil:
+		return nil, err
 	}
 	return cs.afterEnd(a)
 }

@@ -1,24 +1,39 @@
 package tollfree
 
-import "github.com/tollfree/tollfree/go/internal/call"
+import (
+	"bytes"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
 
 // A sendOp is a message, or the end of them.
 type sendOp struct {
-	message *call.Message // nil: an object, or the end alone
+	message *call.Message // nil: what follows, or the end alone
 	object  *outgoingObject
+	short   []byte // a message of buffers.SmallMax bytes at most, which nobody frees; nil: none
 	last    bool
 }
 
 // to is the message as the server of an attempt takes it; nil: the end alone. An error is a status.
 func (op sendOp) to(a *attempt) (*call.Message, error) {
-	if op.object == nil {
-		return op.message, nil
+	switch {
+	case op.object != nil:
+		return op.object.to(a.session)
+	case op.short != nil:
+		return &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(op.short)}}, nil
 	}
-	return op.object.to(a.session)
+	return op.message, nil
 }
 
 // send has the call of an attempt send the message, or say that none follows. An error that is no status says that the call has ended.
 func (op sendOp) send(a *attempt) error {
+	if op.short != nil {
+		if sender, is := a.call.(call.ShortClientSender); is {
+			return sender.SendShort(op.short, op.last)
+		}
+	}
 	message, err := op.to(a)
 	switch {
 	case err != nil:
@@ -34,7 +49,7 @@ func (op sendOp) ref() sendOp {
 	if op.message == nil {
 		return op
 	}
-	// Objects are the garbage collector's.
+	// All else is the garbage collector's.
 	op.message.Data.Ref()
 	return sendOp{message: &call.Message{Data: op.message.Data, Compressed: op.message.Compressed}, last: op.last}
 }
@@ -54,6 +69,19 @@ type sendLog struct {
 	ops       []sendOp
 	bytes     int
 	committed bool
+	// room is for short messages. What lies in it stays as it is.
+	room []byte
+}
+
+// copied is a short message that is the log's own, and never nil.
+func (l *sendLog) copied(short []byte) []byte {
+	const roomLen = 4096
+	if l.room == nil || cap(l.room)-len(l.room) < len(short) {
+		l.room = make([]byte, 0, roomLen)
+	}
+	at := len(l.room)
+	l.room = append(l.room, short...)
+	return l.room[at:len(l.room):len(l.room)]
 }
 
 // keep keeps op with a reference of its own, and is true then. A log that gets longer than most bytes is committed instead.
@@ -65,12 +93,18 @@ func (l *sendLog) keep(op sendOp, size, most int) bool {
 		l.commit()
 		return false
 	}
+	if op.short != nil {
+		op.short = l.copied(op.short)
+	}
 	l.ops = append(l.ops, op.ref())
 	return true
 }
 
 // keepOnce takes an op that is too long to be kept, for the first attempt; commit frees it.
-func (l *sendLog) keepOnce(op sendOp) { l.ops = []sendOp{op} }
+func (l *sendLog) keepOnce(op sendOp) {
+	op.short = bytes.Clone(op.short)
+	l.ops = []sendOp{op}
+}
 
 // first is what an attempt begins with, and rest what follows: with references of their own.
 func (l *sendLog) first() (op sendOp) {
@@ -96,5 +130,5 @@ func (l *sendLog) commit() {
 	for _, op := range l.ops {
 		op.free()
 	}
-	l.ops = nil
+	l.ops, l.room = nil, nil
 }

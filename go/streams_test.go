@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 
@@ -142,6 +143,31 @@ func TestHeaderWhileReceiving(t *testing.T) {
 			}
 			if len(errs) > 0 {
 				t.Fatal(<-errs)
+			}
+		}
+	})
+}
+
+// What was sent before a server has looked at the call goes again, of each length.
+func TestShortMessagesAreSentAgain(t *testing.T) {
+	overCarriers(t, func(t *testing.T, h *harness) {
+		client := h.pair()
+		for range 3 {
+			if f := h.fake(0); f != nil {
+				f.RefuseCalls(2)
+			}
+			stream, err := client.ClientStream(testContext(t))
+			wantNoError(t, err)
+			var want []string
+			for i := range 60 {
+				text := strings.Repeat(string(rune('a'+i%26)), []int{0, 1, 60, 900, 1200}[i%5])
+				want = append(want, text)
+				wantNoError(t, stream.Send(&pb.Request{Text: text}))
+			}
+			reply, err := stream.CloseAndRecv()
+			wantNoError(t, err)
+			if reply.Count != 60 || reply.Text != strings.Join(want, " ") {
+				t.Fatalf("%d messages came, of %d bytes", reply.Count, len(reply.Text))
 			}
 		}
 	})
