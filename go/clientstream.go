@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tollfree/tollfree/go/flat"
 	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
 )
@@ -218,6 +219,21 @@ func (cs *clientStream) sendKept(m proto.Message) error {
 		return cs.sendFailed(err, false)
 	}
 	return nil
+}
+
+// sendObject sends a message as an object, where the server takes it.
+func (cs *clientStream) sendObject(o flat.Object) error {
+	if cs.sentLast {
+		return status.Error(codes.Internal, "tollfree: Send called after CloseSend")
+	}
+	last := !cs.request.desc.ClientStreams
+	cs.sentLast = last
+	op := sendOp{object: &outgoingObject{o, cs.request.objects, cs.request.info.sendMax}, last: last}
+	_, err := cs.send(op, len(o.Bytes()))
+	if err == nil {
+		return nil
+	}
+	return cs.sendFailed(err, last)
 }
 
 // sendEnd is what a sender gets whose call has ended. Generated code expects none where there is one request: RecvMsg has it.
@@ -511,6 +527,12 @@ func (cs *clientStream) RecvMsg(m any) error {
 		cs.awaitReport()
 	}
 	return err
+}
+
+func (cs *clientStream) recvObject(y flat.Type) (flat.Object, error) {
+	into := incomingObject{kind: y}
+	err := cs.RecvMsg(&into)
+	return into.object, err
 }
 
 // awaitReport waits until a finished call has been reported. The caller does not have "receiving".

@@ -265,46 +265,6 @@ func (o *incomingObject) decode(bytes []byte) (err error) {
 	return err
 }
 
-func (cs *clientStream) sendObject(o flat.Object) error {
-	if cs.sentLast {
-		return status.Error(codes.Internal, "tollfree: Send called after CloseSend")
-	}
-	last := !cs.request.desc.ClientStreams
-	cs.sentLast = last
-	op := sendOp{object: &outgoingObject{o, cs.request.objects, cs.request.info.sendMax}, last: last}
-	_, err := cs.send(op, len(o.Bytes()))
-	if err == nil {
-		return nil
-	}
-	return cs.sendFailed(err, last)
-}
-
-func (cs *clientStream) recvObject(y flat.Type) (flat.Object, error) {
-	into := incomingObject{kind: y}
-	err := cs.RecvMsg(&into)
-	return into.object, err
-}
-
-func (c *serverCall) sendObject(o flat.Object) error {
-	message, err := objectMessage(o, c.objects.Load(), c.server.options.sendMax)
-	if err != nil {
-		return err
-	}
-	if err := c.sendHeader(); err != nil {
-		return asStatus(err)
-	}
-	if err := c.call.Send(message); err != nil {
-		return asStatus(err)
-	}
-	return nil
-}
-
-func (c *serverCall) recvObject(y flat.Type) (flat.Object, error) {
-	into := incomingObject{kind: y}
-	err := c.RecvMsg(&into)
-	return into.object, err
-}
-
 // ObjectOf makes an object of a method's request, for servers that protoc-gen-go-tollfree generates. An error is a status.
 func ObjectOf(m *ObjectMethod, request proto.Message) (flat.Object, error) {
 	return objectOf(m.request, request)

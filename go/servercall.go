@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tollfree/tollfree/go/flat"
 	"github.com/tollfree/tollfree/go/internal/buffers"
 	"github.com/tollfree/tollfree/go/internal/call"
 )
@@ -356,4 +357,24 @@ func (c *serverCall) RecvMsg(m any) error {
 		return asStatus(err)
 	}
 	return nil
+}
+
+func (c *serverCall) sendObject(o flat.Object) error {
+	message, err := objectMessage(o, c.objects.Load(), c.server.options.sendMax)
+	if err != nil {
+		return err
+	}
+	if err := c.sendHeader(); err != nil {
+		return asStatus(err)
+	}
+	if err := c.call.Send(message); err != nil {
+		return asStatus(err)
+	}
+	return nil
+}
+
+func (c *serverCall) recvObject(y flat.Type) (flat.Object, error) {
+	into := incomingObject{kind: y}
+	err := c.RecvMsg(&into)
+	return into.object, err
 }

@@ -7,7 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
+	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
 // joinTime bounds how long a coordinator has to let this process in.
@@ -20,6 +22,11 @@ type lending struct {
 	// begun says that the session has joined a pool, or is about to: it joins once.
 	begun  bool
 	joined *pool.Pool
+}
+
+// newLending is of a session with a peer: what comes from anybody but a gateway does not lie in a pool that only one end is a member of.
+func newLending(peer call.Peer, said *wire.Hello) lending {
+	return lending{allowed: peer.Gateway && said.Features&wire.FeatureLending != 0}
 }
 
 // Join has this process join the pool that is coordinated at an address, by an invitation, so that what the gateway sends may lie there.

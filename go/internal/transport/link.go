@@ -71,10 +71,9 @@ func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host ho
 			pool: config.poolWith(&m.said), host: host,
 		},
 		rings: newRings(m), bell: newDoorbell(m), reading: newReadingRole(), life: newLifetime(),
+		lending: newLending(peer, &m.said),
 	}
 	l.room, l.areas = newRoom(l.rings.sender), newAreas(l)
-	// What comes from anybody else does not lie in a pool that only one end is a member of.
-	l.lending.allowed = peer.Gateway && m.said.Features&wire.FeatureLending != 0
 	local := config.limits()
 	l.session = session.New(role, local, peerLimits(&m.said), l.pool != nil || l.lending.allowed, &l.areas, func() *session.Stream { return &newServerCall(l).Stream })
 	if role == wire.Server && config.Objects != nil {
