@@ -2,7 +2,6 @@ package tollfree
 
 import (
 	"context"
-	"encoding/hex"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -53,9 +52,8 @@ func joinPool(from call.ServerCall) error {
 	if err := checkAddress(address); err != nil {
 		return status.Errorf(codes.InvalidArgument, "tollfree: %s: %v", headerPool, err)
 	}
-	var invitation [16]byte
-	text := first(from.Header(), headerInvitation)
-	if n, err := hex.Decode(invitation[:], []byte(text[:min(len(text), 32)])); err != nil || n != len(invitation) || len(text) != 32 {
+	invitation, ok := parseInvitation(first(from.Header(), headerInvitation))
+	if !ok {
 		return status.Errorf(codes.InvalidArgument, "tollfree: %s has to be 32 hexadecimal digits", headerInvitation)
 	}
 	return joiner.Join(from.Context(), address, invitation)

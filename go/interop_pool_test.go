@@ -4,6 +4,7 @@ package tollfree
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,6 +130,40 @@ func TestPayloadsGoByRef(t *testing.T) {
 			})
 			buffer.Free()
 		})
+	})
+}
+
+// Only who is invited joins a pool by invitation, once for each.
+func TestInvitationsToPools(t *testing.T) {
+	withCarrier(t, shmCarrier, func(t *testing.T, h *harness) {
+		server, coordinator := "shm://"+socketDirectory(t)+"/rust.sock", PoolName()
+		invitations, _ := reference.StartAndRead(t, 2, "serve", server, "--pool", coordinator, "--invite", "2")
+		if len(invitations) != 2 {
+			t.Fatalf("%d invitations", len(invitations))
+		}
+		ctx := testContext(t)
+		if _, err := JoinPool(ctx, coordinator); err == nil || !strings.Contains(err.Error(), "invited") {
+			t.Errorf("without an invitation: %v", err)
+		}
+		for _, none := range []string{"", "00", invitations[0] + "00", "x" + invitations[0][1:]} {
+			if _, err := JoinPoolByInvitation(ctx, coordinator, none); err == nil || !strings.Contains(err.Error(), "hexadecimal") {
+				t.Errorf("%q: %v", none, err)
+			}
+		}
+		if _, err := JoinPoolByInvitation(ctx, coordinator, strings.Repeat("0", 32)); err == nil || !strings.Contains(err.Error(), "invited") {
+			t.Errorf("an invitation that nobody has given: %v", err)
+		}
+		member, err := JoinPoolByInvitation(ctx, coordinator, invitations[0])
+		wantNoError(t, err)
+		defer func() { <-member.Leave() }()
+		if _, err := JoinPoolByInvitation(ctx, coordinator, invitations[0]); err == nil || strings.Contains(err.Error(), invitations[0]) {
+			t.Errorf("the same invitation again: %v", err)
+		}
+		conn, err := NewClient(server, WithPool(member), WithDefaultCallOptions(grpc.WaitForReady(true)))
+		wantNoError(t, err)
+		defer conn.Close()
+		callOften(t, conn)
+		wantRefs(t, member)
 	})
 }
 

@@ -2,6 +2,8 @@ package tollfree
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/mem"
@@ -18,14 +20,38 @@ type Pool struct{ member *pool.Pool }
 // a Rust program. Members trust each other with what lies in the pool. An error says why the coordinator can't be reached, or
 // refuses.
 func JoinPool(ctx context.Context, address string) (*Pool, error) {
+	return joined(address, func() (*pool.Pool, error) { return pool.Join(ctx, address) })
+}
+
+// JoinPoolByInvitation joins a pool that only invited processes join (docs/guide/pools.md). An invitation is the 32 hexadecimal digits that the pool's
+// program has given this process, in a way that nobody else can read; it is good once, and for 30 seconds. An error is as JoinPool's, and never shows the
+// invitation.
+func JoinPoolByInvitation(ctx context.Context, address, invitation string) (*Pool, error) {
+	secret, ok := parseInvitation(invitation)
+	if !ok {
+		return nil, errors.New("tollfree: an invitation to a pool has 32 hexadecimal digits")
+	}
+	return joined(address, func() (*pool.Pool, error) { return pool.JoinInvited(ctx, address, secret) })
+}
+
+func joined(address string, join func() (*pool.Pool, error)) (*Pool, error) {
 	if err := checkAddress(address); err != nil {
 		return nil, err
 	}
-	member, err := pool.Join(ctx, address)
+	member, err := join()
 	if err != nil {
 		return nil, fmt.Errorf("tollfree: %w", err)
 	}
 	return &Pool{member}, nil
+}
+
+// parseInvitation takes an invitation out of its text.
+func parseInvitation(text string) (invitation [16]byte, ok bool) {
+	bytes, err := hex.DecodeString(text)
+	if err != nil || len(bytes) != len(invitation) {
+		return invitation, false
+	}
+	return [16]byte(bytes), true
 }
 
 // Buffer gives memory of the pool, of n bytes: more than 1024, and at most 1 GiB. It waits up to a second for it. A codec that

@@ -3,8 +3,10 @@
 package reference
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,8 +37,32 @@ func Serve(t testing.TB, address string, more ...string) (stop func()) {
 // Start runs the reference's program with arguments until stop is called or the test ends.
 func Start(t testing.TB, arguments ...string) (stop func()) {
 	t.Helper()
+	return start(t, nil, arguments...)
+}
+
+// StartAndRead does as Start does, and reads lines that the program prints.
+func StartAndRead(t testing.TB, count int, arguments ...string) (lines []string, stop func()) {
+	t.Helper()
+	stop = start(t, func(output io.Reader) {
+		for scanner := bufio.NewScanner(output); len(lines) < count && scanner.Scan(); {
+			lines = append(lines, scanner.Text())
+		}
+	}, arguments...)
+	return lines, stop
+}
+
+// start has read, unless it is nil, read what the program prints before start returns.
+func start(t testing.TB, read func(output io.Reader), arguments ...string) (stop func()) {
+	t.Helper()
 	server := exec.Command(program(t), arguments...)
 	server.Stderr = os.Stderr
+	var output io.Reader
+	if read != nil {
+		var err error
+		if output, err = server.StdoutPipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The end of its input ends it.
 	input, err := server.StdinPipe()
 	if err != nil {
@@ -52,6 +78,9 @@ func Start(t testing.TB, arguments ...string) (stop func()) {
 		}
 	})
 	t.Cleanup(stop)
+	if read != nil {
+		read(output)
+	}
 	return stop
 }
 

@@ -39,6 +39,9 @@ enum Command {
         /// Coordinate a memory pool at this address, by which large payloads go
         #[arg(long)]
         pool: Option<Address>,
+        /// Let only processes join that were invited, and print so many invitations
+        #[arg(long, requires = "pool")]
+        invite: Option<usize>,
     },
     /// Serve the test services to a gateway until the standard input ends
     Attach {
@@ -116,8 +119,8 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match Command::parse() {
-        Command::Serve { addresses, certificate, key, pool } => {
-            serve(addresses, certificate.zip(key), pool).await
+        Command::Serve { addresses, certificate, key, pool, invite } => {
+            serve(addresses, certificate.zip(key), pool, invite).await
         }
         Command::Attach { socket } => attach(socket).await,
         Command::Gateway { config } => gateway(config).await,
@@ -143,10 +146,14 @@ async fn serve(
     addresses: Vec<String>,
     identity: Option<(PathBuf, PathBuf)>,
     pool: Option<Address>,
+    invite: Option<usize>,
 ) -> Result<(), Error> {
     let mut server = tollfree_interop::server();
     if let Some(address) = pool {
-        server = server.pool(coordinated(&address)?);
+        server = server.pool(match invite {
+            None => coordinated(&address)?,
+            Some(count) => invited(&address, count)?,
+        });
     }
     if let Some((certificate, key)) = identity {
         let read = |path: PathBuf| {
@@ -170,6 +177,15 @@ async fn call_objects(address: &str, via: Option<String>, pool: Option<Address>)
 
 fn coordinated(address: &Address) -> Result<Pool, Error> {
     Ok(Pool::create(address, Capacity::default(), Config::default())?)
+}
+
+/// A pool that only processes join which were told of one of so many invitations, a line each.
+fn invited(address: &Address, count: usize) -> Result<Pool, Error> {
+    let (pool, inviter) = Pool::create_by_invitation(address, Capacity::default(), Config::default())?;
+    for _ in 0..count {
+        println!("{}", inviter.invite()?.to_text());
+    }
+    Ok(pool)
 }
 
 fn joined(address: Address) -> Result<Pool, Error> {
