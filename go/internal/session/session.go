@@ -143,7 +143,7 @@ func (s *Session) TookLoud() bool {
 
 // Quiet says that there is nothing to flush, and that nothing has been staged since TookLoud was called, or has ended the session.
 func (s *Session) Quiet() bool {
-	return !s.loud && s.pending.Len() == 0 && s.queue.Len() == 0 && !s.draining && s.closed == nil && s.segmented == nil
+	return !s.loud && s.pending.Len() == 0 && s.queue.Len() == 0 && !s.draining && s.closed == nil && !s.KeepsSegmentedMessages() && !s.segmented.answering()
 }
 
 // Live is how many calls are under way, Remembered how many streams have not been forgotten.
