@@ -27,6 +27,7 @@ type listener struct {
 	workers workers
 	load    loadReport
 	door    door
+	places  places
 	tokens  Tokens
 
 	mu    sync.Mutex
@@ -159,9 +160,17 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 		return
 	}
 	peer.SetDeadline(time.Now().Add(handshakeTime))
-	leave := l.door.enter(peer)
-	met, err := welcome(peer, &l.config, &l.tokens, func() *wire.Refusal { return l.admit(peer.PID()) })
-	leave()
+	entered := l.door.enter(peer)
+	leave := func() {}
+	defer func() { leave() }()
+	met, err := welcome(peer, &l.config, &l.tokens, func() *wire.Refusal {
+		left, busy := l.places.take(peer.PID(), sessionsMax())
+		if busy == nil {
+			leave = left
+		}
+		return busy
+	})
+	entered()
 	if err != nil {
 		return
 	}
@@ -198,37 +207,6 @@ func (l *listener) host(met *meeting, service *call.Service, by via) {
 	}
 	l.load.join(link)
 	link.run()
-}
-
-// admit says why a process may not have one more session.
-func (l *listener) admit(pid int32) *wire.Refusal {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	most := sessionsMax()
-	if len(l.links) >= most {
-		return &wire.Refusal{Reason: wire.ReasonBusy, Text: fmt.Sprintf("%d sessions are under way, which is the most", most)}
-	}
-	own := 0
-	for link := range l.links {
-		if link.peer.PID == pid {
-			own++
-		}
-	}
-	if own >= max(most/2, 1) {
-		return &wire.Refusal{Reason: wire.ReasonBusy, Text: fmt.Sprintf("process %d has %d sessions, which is the most", pid, own)}
-	}
-	return nil
-}
-
-// sessionsMax leaves a quarter of this process's descriptors to others; a session takes two, and one more at its beginning.
-func sessionsMax() int { return max(int(descriptorsMax()/4), 1) }
-
-func descriptorsMax() uint64 {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 1024
-	}
-	return min(limit.Cur, 1<<20)
 }
 
 func (l *listener) forget(link *link) {
