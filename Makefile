@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -59,6 +59,13 @@ bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetch
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side go,go-inline,go-direct,go-to-rust,rust-to-go,grpc-go,tollfree-direct,tonic-unix
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench stream --side go,grpc-go --streams 1
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench paced --side go,grpc-go
+
+bench-python: ## Compare Python's sides: Tollfree, and grpcio over a Unix socket (fetches grpcio; two minutes after the build)
+	@command -v python3 >/dev/null || { echo "make bench-python: install CPython 3.11 or later" >&2; exit 1; }
+	@cargo build --quiet --release --package tollfree-python
+	@$(QUICK_LAB)
+	@lab/bench/python/run $(TARGET_DIR) $(TARGET_DIR)/quick/tollfree-lab bench echo --size 64 --inflight 1,64 --placement split \
+		--side python,python-inline,python-to-rust,python-aio,python-aio-to-rust,grpcio,grpcio-aio,tollfree-direct
 
 notnets-go: ## Make NotNets' table 1 with Go's sides: 200,000 calls each, against grpc-go over TCP (fetches gRPC; a minute)
 	@command -v go >/dev/null || { echo "make notnets-go: install Go 1.26 or later" >&2; exit 1; }

@@ -9,7 +9,7 @@ pub use tollfree_measure::axis::Placement;
 
 use crate::harness::words::bytes_in_words;
 pub use crate::message::Message;
-use crate::side::{c, go};
+use crate::side::{c, go, python};
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -68,6 +68,20 @@ axis! {
         RustToGo = "rust-to-go",
         /// grpc-go over a Unix socket: what the sides in Go are compared with.
         GrpcGo = "grpc-go",
+        /// Tollfree in Python, the stubs of grpcio's generator; handlers run in a pool of threads.
+        Python = "python",
+        /// The same, the handler in the thread that serves.
+        PythonInline = "python-inline",
+        /// A client of that side, and a server of `tollfree-direct`.
+        PythonToRust = "python-to-rust",
+        /// The same client by asyncio.
+        PythonAioToRust = "python-aio-to-rust",
+        /// Tollfree in Python at both ends, by asyncio.
+        PythonAio = "python-aio",
+        /// grpcio over a Unix socket: what the sides in Python are compared with.
+        Grpcio = "grpcio",
+        /// The same by asyncio.
+        GrpcioAio = "grpcio-aio",
     }
 }
 
@@ -78,10 +92,17 @@ impl Side {
         is_all || matches!(self, Side::GoToRust | Side::RustToGo)
     }
 
+    /// Whether an end of it is in Python.
+    const fn is_python(self) -> bool {
+        let is_all = matches!(self, Side::Python | Side::PythonInline | Side::PythonAio);
+        is_all || matches!(self, Side::PythonToRust | Side::PythonAioToRust | Side::Grpcio | Side::GrpcioAio)
+    }
+
     /// Whether calls can have metadata here: the others carry bytes and nothing else.
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
-        !self.is_go() && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::C)
+        let is_elsewhere = self.is_go() || self.is_python();
+        !is_elsewhere && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::C)
     }
 
     /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.
@@ -95,6 +116,7 @@ impl Side {
     pub fn missing(self) -> Option<&'static str> {
         match self {
             side if side.is_go() => go::absent(true),
+            side if side.is_python() => python::absent(),
             Side::C => c::absent(),
             Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
                 Some("this build has no iceoryx2; `make bench-peers` builds one that has")

@@ -46,6 +46,13 @@ fn color(side: Side) -> &'static str {
         Side::GoToRust => "#bf812d",
         Side::RustToGo => "#35978f",
         Side::GrpcGo => "#3182bd",
+        Side::Python => "#6a51a3",
+        Side::PythonInline => "#9e9ac8",
+        Side::PythonToRust => "#54278f",
+        Side::PythonAioToRust => "#c51b7d",
+        Side::PythonAio => "#de77ae",
+        Side::Grpcio => "#636363",
+        Side::GrpcioAio => "#969696",
     }
 }
 

@@ -12,6 +12,7 @@ mod one_loop;
 mod pairs;
 mod pool;
 mod program;
+pub(crate) mod python;
 mod rust_to_go;
 pub(crate) mod session;
 pub(crate) mod stub;
@@ -106,7 +107,14 @@ macro_rules! on_tokio {
             | Side::GoInline
             | Side::GoDirect
             | Side::GoToRust
-            | Side::GrpcGo) => $other(side),
+            | Side::GrpcGo
+            | Side::Python
+            | Side::PythonInline
+            | Side::PythonToRust
+            | Side::PythonAioToRust
+            | Side::PythonAio
+            | Side::Grpcio
+            | Side::GrpcioAio) => $other(side),
         }
     };
 }
@@ -119,7 +127,12 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
         Side::C => c::serve(order, ready),
-        Side::GoToRust => return serve_async::<TollfreeDirect>(order, ready),
+        Side::GoToRust | Side::PythonToRust | Side::PythonAioToRust => {
+            return serve_async::<TollfreeDirect>(order, ready);
+        }
+        Side::Python | Side::PythonInline | Side::PythonAio | Side::Grpcio | Side::GrpcioAio => {
+            python::serve(order, ready)
+        }
         Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
@@ -136,6 +149,13 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
         Side::C => c::measure(load),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GoToRust | Side::GrpcGo => go::measure(load),
+        Side::Python
+        | Side::PythonInline
+        | Side::PythonToRust
+        | Side::PythonAioToRust
+        | Side::PythonAio
+        | Side::Grpcio
+        | Side::GrpcioAio => python::measure(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))
