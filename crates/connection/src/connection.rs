@@ -20,9 +20,10 @@ use tollfree_session::{
     Violation, Watched,
 };
 
+use crate::activity::PeerActivity;
 use crate::area::area_len;
 use crate::areas::{AreaAllowance, Areas};
-use crate::constants::RECORDS_AT_ONCE;
+use crate::constants::{LONG_LOOK_NS, RECORDS_AT_ONCE};
 use crate::io::{AreaFd, PeerIo, Report};
 use crate::publishing::{Announced, Others, PublishPlanner, Ring, RoundEnd, Staged};
 use crate::records::{Arrived, Sender};
@@ -474,6 +475,17 @@ impl<T: Watched> Connection<T> {
         self.sender.backlog()
     }
 
+    /// How far the peer has come with what this end has published.
+    pub fn peer_activity(&self) -> PeerActivity {
+        let (consumed, is_unread) = self.sender.unread();
+        PeerActivity {
+            is_due: self.ringer.is_unheard() || (is_unread && self.ringer.is_peer_awake()),
+            consumed,
+            received: self.receiver.pos().0,
+            word: self.ringer.peer_word(),
+        }
+    }
+
     /// Whether the peer has read nearly all of the ring. It may keep a quarter back that it has read.
     pub fn is_nearly_read(&self) -> bool {
         let (unread, len) = self.backlog();
@@ -518,9 +530,16 @@ impl<T: Watched> Connection<T> {
         !came
     }
 
-    /// What this end does that has looked for `looked_ns` and found nothing.
+    /// What this end does that has looked for `looked_ns` and found nothing. One that looks for long gives back what it has read: a peer
+    /// sees by that that it works.
     #[inline]
-    pub fn decide(&self, looked_ns: u64, now_ns: u64, surroundings: &impl Surroundings) -> Wait {
+    pub fn decide(&mut self, looked_ns: u64, now_ns: u64, surroundings: &impl Surroundings) -> Wait {
+        if looked_ns > LONG_LOOK_NS && self.receiver.unreleased_lines() > 0 {
+            // Rung for by nobody: room that is more than a quarter of the ring was given back when it was read.
+            self.recording()
+                .record(|| SessionEvent::Released { lines: self.receiver.unreleased_lines() as u64 });
+            self.receiver.release();
+        }
         let wait = self.wait.decide(looked_ns, now_ns, surroundings);
         self.recording().record(|| SessionEvent::Waits {
             decision: match wait {

@@ -80,6 +80,9 @@ pub(crate) const CROWDED_FACTOR: u64 = 10;
 /// And at most for so many nanoseconds, so that one long disturbance is over soon.
 pub(crate) const CROWDED_NS_MAX: u64 = 40_000_000;
 
+/// An end that has looked for longer than this, in nanoseconds, gives back what it has read of the ring: no call waits for that, and few ends look so long.
+pub(crate) const LONG_LOOK_NS: u64 = 1_000_000;
+
 /// Replies that wait for each other at most, while further calls are at hand: the first of them waits no longer than so many quick handlers take.
 pub(crate) const HELD_COUNT_MAX: u32 = 8;
 /// Records of one round of a runtime that wait for each other at most: what a ring holds of small requests is several times as much.

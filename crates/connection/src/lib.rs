@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod activity;
 mod area;
 mod areas;
 mod connection;
@@ -41,6 +42,7 @@ mod timers;
 mod wait_hint;
 mod wake_cost;
 
+pub use activity::PeerActivity;
 pub use areas::AreaAllowance;
 pub use connection::{Connection, Flushed, Setup, WaitHints};
 pub use contention::{Alone, Contention, Surroundings};

@@ -68,6 +68,11 @@ impl Sender {
         self.ring.backlog()
     }
 
+    /// How far the peer has given back what it read, and whether that is less than what was published.
+    pub(crate) fn unread(&self) -> (u64, bool) {
+        self.ring.unread()
+    }
+
     /// Whether the longest record finds room; also where the peer has forged its cursor, which the next attempt finds.
     pub(crate) fn has_room_for_longest(&mut self) -> bool {
         let most = self.ring.record_len_max();

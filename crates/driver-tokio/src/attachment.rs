@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollfree_connection::Announced;
+use tollfree_connection::{Announced, PeerActivity};
 use tollfree_kill_points::{Point, here};
 use tollfree_os::tokio_net::UnixStream;
 use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
@@ -214,6 +214,14 @@ impl Attachment {
         let core = self.shared.enter().ok()?;
         let (unread_len, ring_len) = core.connection.backlog();
         core.session().closed().is_none().then_some(Backlog { unread_len, ring_len })
+    }
+
+    /// How far the peer has come with what was published for it. Costs a few loads under the session's lock, and wakes nobody. `None`: the
+    /// session is over, or one over a byte stream, which ends by itself when its peer is silent.
+    pub fn peer_activity(&self) -> Option<PeerActivity> {
+        self.local?;
+        let core = self.shared.enter().ok()?;
+        core.session().closed().is_none().then(|| core.connection.peer_activity())
     }
 
     /// Whether new calls can be opened: not closed, and not draining.

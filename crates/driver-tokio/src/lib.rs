@@ -85,7 +85,7 @@ pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use registers::{Batch, DoorbellMode, RegisterError, Registers, Spin};
 pub use remote::{LocalPeer, RemoteIdentity};
-pub use tollfree_connection::{Announced, WaitPolicy};
+pub use tollfree_connection::{Announced, PeerActivity, WaitPolicy};
 pub use tollfree_host::counts::{Waits, peer_deaths, waits};
 pub use tollfree_host::{
     Accepts, Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, PeerPool, Purpose, Quotas,

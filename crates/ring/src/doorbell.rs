@@ -148,6 +148,22 @@ impl<R: ReadMemory> Ringer<R> {
         self.peer.load_u32(CPU_OFF, Ordering::Relaxed)
     }
 
+    /// The peer's word, for who compares it with an earlier one. Any number may come.
+    pub fn peer_word(&self) -> u32 {
+        self.peer.load_u32(WAITING_OFF, Ordering::Relaxed)
+    }
+
+    /// Whether the peer was rung since it parked last, and is still parked: it has not looked at what it was rung for.
+    pub fn is_unheard(&self) -> bool {
+        let word = Waiting(self.peer_word());
+        word.is_parked() && self.rung == word.epoch()
+    }
+
+    /// Whether the peer says that it is awake.
+    pub fn is_peer_awake(&self) -> bool {
+        !Waiting(self.peer_word()).is_parked()
+    }
+
     #[inline(always)]
     fn look(&self) -> Waiting {
         // Pairs with the fence in `Waiter::park`.

@@ -99,6 +99,12 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         ((self.staged.0 - consumed) * line, self.ring.line_count() * line)
     }
 
+    /// How far the peer says that it has read, and whether that is less than what was published. For monitoring, as [`backlog`](Self::backlog).
+    pub fn unread(&self) -> (u64, bool) {
+        let found = self.peer.load_u64(CONSUMED_OFF, Ordering::Relaxed);
+        (found, found < self.published.0)
+    }
+
     /// Whether `lines` more lines, and the empty head behind them, fit by what is known of the peer's cursor.
     #[inline(always)]
     fn fits(&self, lines: u64) -> bool {

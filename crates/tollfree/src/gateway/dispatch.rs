@@ -7,8 +7,6 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::call::attempts::{Call, Failed, deadline_ns};
-use crate::endpoint::Connection;
-use crate::endpoint::balance::Picked;
 use crate::gateway::Attached;
 use crate::http::call::{Replayed, RequestChange};
 use crate::http::replay::KEPT_LEN_MAX;
@@ -39,7 +37,8 @@ impl std::fmt::Debug for Dispatch {
 pub struct Unanswered {
     /// What the call ends with, unless it is handed to another.
     pub status: Status,
-    /// The backend connection has not looked at the call and takes none any more, and all of the request is still here.
+    /// The backend connection has not looked at the call and takes none any more, or nothing of the call was sent and it was withdrawn; and all of
+    /// the request is still here.
     pub may_fail_over: bool,
 }
 
@@ -101,15 +100,31 @@ impl Attached {
     /// # Errors
     /// [`Unanswered`] says whether another backend connection may have the call.
     pub async fn hand(&self, dispatch: &mut Dispatch) -> Result<Response<Body>, Unanswered> {
-        let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
-        // An attempt that no server has looked at is none to the one that answers.
-        match dispatch.call.attempt(&Picked { endpoint, connection }, 0).await {
+        self.hand_unless(dispatch, std::future::pending()).await
+    }
+
+    /// The same for a call that is withdrawn when `withdrawn` resolves while nothing of it was sent: it waits for room, or for another call to
+    /// end. A call of which something was sent is not withdrawn.
+    ///
+    /// # Errors
+    /// As [`hand`](Attached::hand).
+    pub async fn hand_unless(
+        &self,
+        dispatch: &mut Dispatch,
+        withdrawn: impl Future<Output = ()> + Send,
+    ) -> Result<Response<Body>, Unanswered> {
+        let mut is_withdrawn = false;
+        let withdrawn = async {
+            withdrawn.await;
+            is_withdrawn = true;
+        };
+        match dispatch.call.attempt_unless(&self.endpoint, &self.attachment, withdrawn).await {
             Ok(response) => {
                 dispatch.call.commit();
                 Ok(response.map(Body::new))
             }
             Err(Failed { status, unseen }) => {
-                let may_fail_over = unseen && !self.is_open() && dispatch.call.is_whole();
+                let may_fail_over = unseen && (is_withdrawn || !self.is_open()) && dispatch.call.is_whole();
                 Err(Unanswered { status, may_fail_over })
             }
         }

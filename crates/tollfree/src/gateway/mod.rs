@@ -72,9 +72,9 @@ pub use out_of_band::OutOfBandMessages;
 #[cfg(feature = "tls")]
 pub use tollfree_driver_tokio::StreamPolicy;
 pub use tollfree_driver_tokio::{
-    Announced, Batch, BindError, DoorbellMode, Encoded, FileError, RateLimitedLog, RegisterError, Registers,
-    RemoteIdentity, SocketFile, SocketMode, Spin, Token, aside, bind_unix, is_listed, is_master_of,
-    is_same_user, own_user, read_file,
+    Announced, Batch, BindError, DoorbellMode, Encoded, FileError, PeerActivity, RateLimitedLog,
+    RegisterError, Registers, RemoteIdentity, SocketFile, SocketMode, Spin, Token, aside, bind_unix,
+    is_listed, is_master_of, is_same_user, own_user, read_file,
 };
 
 /// What both ends of a stream say in TLS that they speak (ALPN).
@@ -427,6 +427,12 @@ impl Attached {
     /// What was announced to this backend connection so far.
     pub fn announced(&self) -> Announced {
         self.attachment.announced()
+    }
+
+    /// How far its process has come with what was sent to it. Two looks with some time between tell whether it takes calls. Wakes nobody. `None`:
+    /// the session is over, or its process is on another host.
+    pub fn activity(&self) -> Option<PeerActivity> {
+        self.attachment.peer_activity()
     }
 
     /// Calls under way in this backend connection.

@@ -1,8 +1,12 @@
 //! HTTP requests as calls of a channel (level 1): sent by a session, or by HTTP/2 where an endpoint is reached so.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, Uri};
+use tollfree_driver_tokio::Attachment;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -10,8 +14,8 @@ use crate::call::afterwards::Afterwards;
 use crate::call::attempts::{Call, Failed, First, TOO_LONG, Terms, make};
 use crate::call::retry::{PREVIOUS_ATTEMPTS, Pushback, pushback};
 use crate::call::routing::Routing;
-use crate::endpoint::Connection;
 use crate::endpoint::balance::Picked;
+use crate::endpoint::{Connection, Subchannel};
 use crate::http::http2_attempt;
 use crate::http::replay::Replay;
 use crate::http::response_body::ResponseBody;
@@ -94,6 +98,31 @@ impl Replayed {
     /// Each attempt's request is changed so, or not any more.
     pub(crate) fn change(&mut self, change: Option<Arc<RequestChange>>) {
         self.change = change;
+    }
+
+    /// One attempt by a session, which ends when `withdrawn` resolves while nothing of the request was sent. One that no server has looked at is
+    /// none to the server that answers.
+    pub(crate) async fn attempt_unless(
+        &self,
+        endpoint: &Arc<Subchannel>,
+        attachment: &Arc<Attachment>,
+        withdrawn: impl Future<Output = ()>,
+    ) -> Result<Response<ResponseBody>, Failed> {
+        let mut call = ResponseFuture::new(endpoint, self.deadline_ns, false, self.request(0))?;
+        call.place(attachment.clone());
+        let mut withdrawn = pin!(withdrawn);
+        poll_fn(|cx| {
+            if let Poll::Ready(answered) = Pin::new(&mut call).poll(cx) {
+                return Poll::Ready(answered);
+            }
+            // Polled only while it matters: most calls are sent at once. One of which a part is gone already stays where it is.
+            if call.is_unsent() && self.replay.is_whole() && withdrawn.as_mut().poll(cx).is_ready() {
+                let status = Status::unavailable(format!("{} takes no calls at the moment", endpoint.name));
+                return Poll::Ready(Err(Failed { status, unseen: true }));
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// A server has answered: what comes of the request from here on need not be kept.

@@ -145,6 +145,11 @@ impl ResponseFuture {
         self.state = State::Open(attachment, None);
     }
 
+    /// Whether nothing of the call was sent: it waits for its turn.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self.state, State::Open(..))
+    }
+
     /// Whether all of the request is here.
     pub(crate) fn is_whole(&self) -> bool {
         self.sender.is_some()

@@ -1,6 +1,7 @@
 //! Servers behind a gateway, and channels via one: who is who, what ends when somebody dies, and what is said where it can't
 //! work. That calls mean the same through a gateway, whatever their kind, is the conformance suite's matter.
 
+mod activity;
 mod ends;
 mod who;
 mod wording;
