@@ -111,6 +111,9 @@ pub struct BackendConnectionState {
     pub outstanding: u32,
     /// Calls that it was given.
     pub calls: u64,
+    /// It gets no new calls: it hangs, is ejected or is leaving.
+    #[serde(default)]
+    pub gets_no_calls: bool,
     /// Milliseconds since it attached.
     pub attached_ms: u64,
 }

@@ -11,6 +11,7 @@ use tollfree_control::{BackendConnectionState, ConnectionState};
 use tonic::body::Body;
 
 use crate::conversion::{Objects, Room, Tables};
+use crate::hang::Hang;
 use crate::load_balancing::{Dispatcher, Load};
 use crate::peer::Peer;
 
@@ -41,6 +42,7 @@ pub(crate) struct BackendConnection {
     announced: Mutex<Announced>,
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
+    hang: Hang,
 }
 
 impl BackendConnection {
@@ -60,6 +62,7 @@ impl BackendConnection {
             calls: AtomicU64::new(0),
             announced: Mutex::default(),
             is_leaving: AtomicBool::new(false),
+            hang: Hang::default(),
         }
     }
 
@@ -73,6 +76,7 @@ impl BackendConnection {
             services: self.attached.services().to_vec(),
             outstanding: self.load.outstanding(),
             calls: self.calls.load(Ordering::Relaxed),
+            gets_no_calls: !self.takes_calls(),
             attached_ms: self.since.elapsed().as_millis() as u64,
         }
     }
@@ -133,10 +137,11 @@ impl BackendConnection {
     /// Has it answer a call, whose messages are changed for it.
     ///
     /// # Errors
-    /// [`Unanswered`]; where the call may be failed over, this backend connection gets no further one.
+    /// [`Unanswered`]; where the call may be failed over, this backend connection hangs, or gets no further one.
     pub(crate) async fn hand(&self, handover: &mut Handover) -> Result<Response<Body>, Unanswered> {
-        let handed = self.objects.hand(&mut handover.dispatch, handover.room.as_ref()).await;
-        if handed.as_ref().is_err_and(|unanswered| unanswered.may_fail_over) {
+        let (dispatch, room) = (&mut handover.dispatch, handover.room.as_ref());
+        let handed = self.objects.hand(dispatch, room, self.hang.hung()).await;
+        if handed.as_ref().is_err_and(|unanswered| unanswered.may_fail_over) && !self.attached.is_open() {
             self.is_leaving.store(true, Ordering::Relaxed);
         }
         handed
@@ -150,6 +155,16 @@ impl BackendConnection {
     /// It takes no new calls, and is about to be removed.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Whether it hangs, as far as that is known.
+    pub(crate) fn hang(&self) -> &Hang {
+        &self.hang
+    }
+
+    /// Whether it gets new calls.
+    pub(crate) fn takes_calls(&self) -> bool {
+        !self.is_leaving() && !self.hang.is_hung()
     }
 
     /// Gives `count` what was announced up to the last time, and up to now.

@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::conversion::{Common, Objects};
 use crate::deadline;
+use crate::hang::Watch;
 use crate::inside::Inside;
 use crate::load_balancing::{Asking, Dispatcher, Waiting};
 use crate::memory::{Charge, GroupHoldings};
@@ -178,6 +179,8 @@ pub(crate) struct BackendConnections {
     tables: ArcSwap<GroupTables>,
     /// Backend connections that there were.
     count: AtomicU64,
+    /// Who looks for backend connections that hang.
+    watch: Watch,
     metrics: Arc<Metrics>,
 }
 
@@ -197,6 +200,7 @@ impl BackendConnections {
             config,
             tables: ArcSwap::default(),
             count: AtomicU64::new(0),
+            watch: Watch::default(),
             metrics,
         }
     }
@@ -400,6 +404,17 @@ impl BackendConnections {
         });
     }
 
+    /// Who looks for backend connections that hang.
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// It has changed which backend connections get calls: for those who watch health, and for calls that wait for one of this group.
+    pub(crate) fn turned(self: &Arc<Self>, dispatcher: &Dispatcher) {
+        self.change(|_| {});
+        self.serve_waiting(dispatcher);
+    }
+
     /// Each backend connection that is attached.
     pub(crate) fn all(&self) -> Vec<Arc<BackendConnection>> {
         self.table.load().attached.clone()
@@ -443,13 +458,18 @@ impl BackendConnections {
         self.version.subscribe()
     }
 
+    /// Whether any backend connection gets calls now.
+    pub(crate) fn take_calls(&self) -> bool {
+        self.table.load().attached.iter().any(|backend_connection| backend_connection.takes_calls())
+    }
+
     pub(crate) fn standing(&self, service: &str) -> Standing {
         let table = self.table.load();
         let route = table.routes.get(service);
         let mut backend_connections = table.by_service.get(service).into_iter().flatten();
-        match backend_connections
-            .any(|backend_connection| route.is_none_or(|group| group == backend_connection.group()))
-        {
+        match backend_connections.any(|backend_connection| {
+            route.is_none_or(|group| group == backend_connection.group()) && backend_connection.takes_calls()
+        }) {
             true => Standing::Served,
             false if table.known.contains(service) => Standing::Absent,
             false => Standing::Unknown,
@@ -487,7 +507,7 @@ impl BackendConnections {
                 .map_err(|crowd| Unplaced::Crowded(dispatcher.clone(), crowd))?,
         };
         let asking = Asking { path: wanted.path, connection: wanted.client.connection() };
-        let begun = || self.begin(members(backend_connections, group), dispatcher, &asking);
+        let begun = || self.begin(takers(backend_connections, group), dispatcher, &asking);
         let is_direct = dispatcher.rules.is_unbounded() && dispatcher.queue.is_empty();
         match if is_direct { begun() } else { dispatcher.queue.if_nobody_waits(begun) } {
             Some(spot) => Ok(Place { spot, claim }),
@@ -502,30 +522,32 @@ impl BackendConnections {
         dispatcher: &Dispatcher,
         asking: &Asking<'_>,
     ) -> Option<Spot> {
-        let chosen = dispatcher.rules.choose(
-            asking,
-            members.map(|backend_connection| (backend_connection.load(), backend_connection)),
-        )?;
+        let with_load = members.map(|backend_connection| (backend_connection.load(), backend_connection));
+        let moving =
+            with_load.clone().filter(|(_, backend_connection)| !backend_connection.hang().stands_still());
+        let rules = &dispatcher.rules;
+        let chosen = rules.choose(asking, moving).or_else(|| rules.choose(asking, with_load))?;
         chosen.begin();
         dispatcher.count(chosen.hit);
         let backend_connection = chosen.backend_connection;
         backend_connection.call_begins();
         dispatcher.outstanding.inc();
+        self.watch.call_begins();
         Some(Spot { backend_connection: backend_connection.clone(), backend_connections: self.clone() })
     }
 
     /// Has requests begin that wait for a group's backend connections, for as long as there is room.
-    fn serve_waiting(self: &Arc<Self>, dispatcher: &Dispatcher) {
+    pub(crate) fn serve_waiting(self: &Arc<Self>, dispatcher: &Dispatcher) {
         let table = self.table.load();
         let group = Some(dispatcher.group.as_str());
         let place = |waiting: &Waiting<Spot>| {
             let backend_connections =
                 table.by_service.get(service_of(&waiting.path)).map_or(&[][..], Vec::as_slice);
             let asking = Asking { path: &waiting.path, connection: waiting.connection };
-            self.begin(members(backend_connections, group), dispatcher, &asking)
+            self.begin(takers(backend_connections, group), dispatcher, &asking)
         };
         let is_full = || {
-            !members(&table.attached, group)
+            !takers(&table.attached, group)
                 .any(|backend_connection| dispatcher.rules.has_room(backend_connection.load()))
         };
         dispatcher.queue.serve(place, is_full);
@@ -698,7 +720,15 @@ impl BackendConnections {
     }
 }
 
-/// Backend connections of a group that take calls.
+/// Backend connections of a group that get calls now.
+fn takers<'t>(
+    backend_connections: &'t [Arc<BackendConnection>],
+    group: Option<&str>,
+) -> impl Iterator<Item = &'t Arc<BackendConnection>> + Clone {
+    members(backend_connections, group).filter(|backend_connection| backend_connection.takes_calls())
+}
+
+/// Backend connections of a group that take calls, or will when they do not hang any more.
 fn members<'t>(
     backend_connections: &'t [Arc<BackendConnection>],
     group: Option<&str>,

@@ -54,7 +54,10 @@ impl Answers {
             return ServingStatus::NotServing;
         }
         match self.backend_connections.standing(service) {
-            _ if service.is_empty() => ServingStatus::Serving,
+            _ if service.is_empty() => match self.backend_connections.take_calls() {
+                true => ServingStatus::Serving,
+                false => ServingStatus::NotServing,
+            },
             Standing::Served => ServingStatus::Serving,
             Standing::Absent => ServingStatus::NotServing,
             Standing::Unknown => ServingStatus::ServiceUnknown,

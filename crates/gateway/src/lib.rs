@@ -33,6 +33,7 @@ mod descriptors;
 mod egress;
 mod files;
 mod frontend;
+mod hang;
 mod health;
 mod inside;
 mod listeners;
@@ -319,6 +320,7 @@ impl Gateway {
         if let Some(control) = control {
             asked.spawn(page::serve(Page::Control(control, frontend.clone(), reloader)));
         }
+        others.spawn(hang::watch(frontend.backend_connections.clone(), frontend.metrics.clone()));
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();
         inside.spawn(backends.serve(stop.subscribe(), let_go.subscribe()));

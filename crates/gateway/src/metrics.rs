@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::gateway::{Announced, RateLimitedLog};
 use tollfree::metrics::BOUNDS;
-use tollfree_control::{DeviceState, MethodState, ObjectState, State};
+use tollfree_control::{BackendConnectionState, DeviceState, MethodState, ObjectState, State};
 
 use crate::client::Client;
 use crate::config::{Device, Policy};
@@ -37,6 +37,13 @@ static LOGGED: [RateLimitedLog; Refusal::ALL.len()] = [const { RateLimitedLog::n
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfGroup {
     group: String,
+}
+
+/// One backend connection: its process and its number there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfBackend {
+    group: String,
+    backend: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -82,6 +89,10 @@ pub(crate) struct Metrics {
     client_refusals: Family<Caused, Counter>,
     backend_connections: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
+    hangs: Family<OfGroup, Counter>,
+    backend_takes_calls: Family<OfBackend, Gauge>,
+    backend_outstanding: Family<OfBackend, Gauge>,
+    backend_calls: Family<OfBackend, Counter>,
     memory: Family<OfGroup, Gauge>,
     affinity_hits: Family<Balanced, Counter>,
     affinity_misses: Family<Balanced, Counter>,
@@ -118,6 +129,10 @@ impl Metrics {
             client_refusals: Family::default(),
             backend_connections: Family::default(),
             outstanding: Family::default(),
+            hangs: Family::default(),
+            backend_takes_calls: Family::default(),
+            backend_outstanding: Family::default(),
+            backend_calls: Family::default(),
             memory: Family::default(),
             affinity_hits: Family::default(),
             affinity_misses: Family::default(),
@@ -150,6 +165,20 @@ impl Metrics {
             metrics.backend_connections.clone(),
         );
         own.register("outstanding", "Calls under way at backends", metrics.outstanding.clone());
+        own.register(
+            "hangs",
+            "Times that a backend connection took no calls that were there for it",
+            metrics.hangs.clone(),
+        );
+        let takes = "1 while a backend connection gets new calls, 0 while it hangs, is ejected or is leaving";
+        own.register("backend_takes_calls", takes, metrics.backend_takes_calls.clone());
+        let outstanding = "Calls under way at a backend connection";
+        own.register("backend_outstanding", outstanding, metrics.backend_outstanding.clone());
+        own.register(
+            "backend_calls",
+            "Calls that a backend connection was given",
+            metrics.backend_calls.clone(),
+        );
         let held = "What the calls of a group, and the tables of its backend connections, hold of the gateway's memory";
         own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
         let hits = metrics.affinity_hits.clone();
@@ -225,7 +254,13 @@ impl Metrics {
     }
 
     /// All of them, in OpenMetrics' text form.
-    pub(crate) fn text(&self, spreads: Vec<Spread>, devices: &BTreeMap<String, DeviceState>) -> String {
+    pub(crate) fn text(
+        &self,
+        spreads: Vec<Spread>,
+        devices: &BTreeMap<String, DeviceState>,
+        backends: &BTreeMap<String, Vec<BackendConnectionState>>,
+    ) -> String {
+        self.show_backends(backends);
         self.log_lines_left_out.inner().store(RateLimitedLog::left_out(), Ordering::Relaxed);
         // Nothing is left of groups that have gone, and of policies that hold no more.
         self.waiting.clear();
@@ -264,6 +299,26 @@ impl Metrics {
         // Writing into a text can't fail.
         _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
+    }
+
+    /// Nothing is left of backend connections that have gone.
+    fn show_backends(&self, groups: &BTreeMap<String, Vec<BackendConnectionState>>) {
+        self.backend_takes_calls.clear();
+        self.backend_outstanding.clear();
+        self.backend_calls.clear();
+        for (group, states) in groups {
+            for state in states {
+                let number = state.backend_connection;
+                let backend = match &state.remote {
+                    Some(remote) => format!("{remote}/{number}"),
+                    None => format!("{}/{number}", state.pid),
+                };
+                let label = OfBackend { group: group.clone(), backend };
+                self.backend_takes_calls.get_or_create(&label).set((!state.gets_no_calls).into());
+                self.backend_outstanding.get_or_create(&label).set(state.outstanding.into());
+                self.backend_calls.get_or_create(&label).inc_by(state.calls);
+            }
+        }
     }
 
     /// All but who is attached.
@@ -343,7 +398,7 @@ impl Metrics {
         ] {
             family.remove(&label);
         }
-        for family in [&self.publications, &self.sends, &self.rings] {
+        for family in [&self.publications, &self.sends, &self.rings, &self.hangs] {
             family.remove(&label);
         }
         let steered = Balanced { group: group.to_owned(), policy: Policy::Affinity.name() };
@@ -363,6 +418,10 @@ impl Metrics {
 
     pub(crate) fn outstanding(&self, group: &str) -> Gauge {
         self.outstanding.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn hangs(&self, group: &str) -> Counter {
+        self.hangs.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 
     pub(crate) fn memory(&self, group: &str) -> Gauge {

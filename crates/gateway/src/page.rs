@@ -97,7 +97,13 @@ impl Page {
                 backend_connections.forget_departed();
                 Some((
                     TEXT,
-                    metrics.text(backend_connections.spreads(), &backend_connections.devices()).into(),
+                    metrics
+                        .text(
+                            backend_connections.spreads(),
+                            &backend_connections.devices(),
+                            &backend_connections.state(),
+                        )
+                        .into(),
                 ))
             }
             Page::Control(control, frontend, _) if path == STATE => {

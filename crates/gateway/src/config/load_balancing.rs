@@ -22,11 +22,20 @@ pub struct LoadBalancing {
     pub depth: u32,
     /// Requests of a group that may wait in the gateway.
     pub waiting: u32,
+    /// How long a backend connection may leave calls lying, in milliseconds, before it counts as hanging and gets no more. 0: it never does.
+    pub hang_ms: u32,
 }
 
 impl Default for LoadBalancing {
     fn default() -> LoadBalancing {
-        LoadBalancing { policy: Policy::default(), functions: 4, imbalance: 4, depth: 0, waiting: 1024 }
+        LoadBalancing {
+            policy: Policy::default(),
+            functions: 4,
+            imbalance: 4,
+            depth: 0,
+            waiting: 1024,
+            hang_ms: 250,
+        }
     }
 }
 
@@ -50,6 +59,9 @@ pub struct GroupLoadBalancing {
     /// See [`LoadBalancing::waiting`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u32>,
+    /// See [`LoadBalancing::hang_ms`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang_ms: Option<u32>,
 }
 
 impl Config {
@@ -64,6 +76,7 @@ impl Config {
             imbalance: own.imbalance.unwrap_or(all.imbalance),
             depth: own.depth.unwrap_or(all.depth),
             waiting: own.waiting.unwrap_or(all.waiting),
+            hang_ms: own.hang_ms.unwrap_or(all.hang_ms),
         }
     }
 }
@@ -75,6 +88,7 @@ pub(super) fn check(load_balancing: &LoadBalancing) -> Result<(), (&'static str,
         ("imbalance", load_balancing.imbalance, 0, 1_000_000),
         ("depth", load_balancing.depth, 0, 1_000_000),
         ("waiting", load_balancing.waiting, 0, 1_000_000),
+        ("hang_ms", load_balancing.hang_ms, 0, 600_000),
     ];
     for (key, value, least, most) in bounds {
         if !(least..=most).contains(&value) {

@@ -24,12 +24,13 @@ impl PartialEq for Origins {
 impl Eq for Origins {}
 
 /// Keys of a load balancing, and their units.
-const LOAD_BALANCING: [(&str, &str); 5] = [
+const LOAD_BALANCING: [(&str, &str); 6] = [
     ("policy", "name"),
     ("functions", "functions"),
     ("imbalance", "calls"),
     ("depth", "calls"),
     ("waiting", "calls"),
+    ("hang_ms", "ms"),
 ];
 
 /// Keys of a device, and their units.

@@ -101,11 +101,12 @@ impl Objects {
     /// where the handler takes objects, unless the answer stays on this host. Without it, that is the backend's, which gets such messages as bytes.
     ///
     /// # Errors
-    /// As [`Attached::hand`].
+    /// As [`Attached::hand_unless`].
     pub(crate) async fn hand(
         self: &Arc<Self>,
         dispatch: &mut Dispatch,
         room: Option<&Arc<dyn Room>>,
+        withdrawn: impl Future<Output = ()> + Send,
     ) -> Result<http::Response<Body>, Unanswered> {
         let (converter, repacking, conversion) = match self.way(dispatch, room) {
             Way::Plain => (None, None, None),
@@ -129,7 +130,7 @@ impl Objects {
             }
             (None, None) => None,
         });
-        let answer = self.attached.hand(dispatch).await?;
+        let answer = self.attached.hand_unless(dispatch, withdrawn).await?;
         Ok(match repacking {
             Some(repacking) => repacking.answer(answer),
             None => answer,

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Functions that can be remembered of one backend connection.
 pub const FUNCTIONS_MAX: usize = 16;
+/// One that may have so many requests while it begins slowly may have any number next.
+const ALLOWANCE_MAX: u32 = 512;
 
 /// A method, by a hash of its path. Two methods of one hash are taken for the same: a request then goes to a backend connection that is no better
 /// than another, and nothing else.
@@ -31,6 +33,8 @@ pub struct Load {
     /// For [`Policy::Static`](crate::Policy::Static): different for each backend connection.
     pub(super) id: u64,
     outstanding: AtomicU32,
+    /// Requests that it may have outstanding while it returns from a hang; all bits set: any number.
+    allowance: AtomicU32,
     /// A function in the upper half, and when it was used last in the lower.
     recent: [AtomicU64; FUNCTIONS_MAX],
 }
@@ -43,7 +47,33 @@ impl Load {
 
     /// Of a new backend connection; no two backend connections of a group have the same `id`.
     pub fn new(id: u64) -> Load {
-        Load { id, outstanding: AtomicU32::new(0), recent: [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }
+        Load {
+            id,
+            outstanding: AtomicU32::new(0),
+            allowance: AtomicU32::new(u32::MAX),
+            recent: [const { AtomicU64::new(0) }; FUNCTIONS_MAX],
+        }
+    }
+
+    /// It may have one request from now on, and more with each [growth](Load::grow).
+    pub fn begin_slowly(&self) {
+        self.allowance.store(1, Ordering::Relaxed);
+    }
+
+    /// It may have twice as many requests as before, where it has begun slowly. Whether it has, and may have more now.
+    pub fn grow(&self) -> bool {
+        let allowance = self.allowance.load(Ordering::Relaxed);
+        if allowance == u32::MAX {
+            return false;
+        }
+        let grown = if allowance >= ALLOWANCE_MAX { u32::MAX } else { 2 * allowance };
+        self.allowance.store(grown, Ordering::Relaxed);
+        true
+    }
+
+    /// Requests that it may have outstanding for its own part.
+    pub(super) fn allowance(&self) -> u32 {
+        self.allowance.load(Ordering::Relaxed)
     }
 
     /// Requests that it has and hasn't answered.

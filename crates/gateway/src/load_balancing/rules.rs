@@ -1,6 +1,7 @@
 //! The policies.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tollfree_balancer::Turn;
 
@@ -57,6 +58,7 @@ pub struct Rules {
     pub(super) imbalance: AtomicU32,
     depth: AtomicU32,
     waiting: AtomicU32,
+    hang_ms: AtomicU32,
     /// Whose turn it is among equals.
     turn: Turn,
     /// Counts requests, for what is remembered of functions.
@@ -73,6 +75,7 @@ impl Rules {
             imbalance: AtomicU32::new(0),
             depth: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
+            hang_ms: AtomicU32::new(0),
             turn: Turn::default(),
             clock: AtomicU32::new(0),
             rates: Rates::new(),
@@ -86,6 +89,7 @@ impl Rules {
         self.functions.store(load_balancing.functions, Ordering::Relaxed);
         self.imbalance.store(load_balancing.imbalance, Ordering::Relaxed);
         self.waiting.store(load_balancing.waiting, Ordering::Relaxed);
+        self.hang_ms.store(load_balancing.hang_ms, Ordering::Relaxed);
         self.policy.store(load_balancing.policy.number(), Ordering::Relaxed);
         self.depth.store(load_balancing.depth, Ordering::SeqCst);
     }
@@ -105,8 +109,16 @@ impl Rules {
 
     /// Whether a backend connection may have one more.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        let depth = self.depth.load(Ordering::SeqCst);
-        depth == 0 || load.outstanding() < depth
+        let depth = match self.depth.load(Ordering::SeqCst) {
+            0 => u32::MAX,
+            depth => depth,
+        };
+        load.outstanding() < depth.min(load.allowance())
+    }
+
+    /// How long a backend connection may leave lying what is there for it, before it hangs. Zero: it never hangs.
+    pub(crate) fn hang(&self) -> Duration {
+        Duration::from_millis(self.hang_ms.load(Ordering::Relaxed).into())
     }
 
     /// Requests that may wait.

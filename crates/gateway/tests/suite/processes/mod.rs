@@ -3,6 +3,7 @@
 mod descriptors;
 mod devices;
 mod direct_connections;
+mod hangs;
 mod idle;
 mod keeper;
 mod kills;

@@ -221,10 +221,11 @@ async fn routes_and_owners_decide_which_group_serves() {
 #[tokio::test]
 async fn health_is_who_is_attached() {
     let lab = Lab::start("[groups.default]\n[groups.g]\nservices = [\"a.Known\"]\n").await;
-    assert_eq!(lab.health("").await, Ok(SERVING));
+    assert_eq!(lab.health("").await, Ok(NOT_SERVING), "there is nobody who takes calls");
     assert_eq!(lab.health("a.Known").await, Ok(NOT_SERVING));
     assert_eq!(lab.health(PROBE).await, Err(Code::NotFound));
     let attached = lab.attach("default").await;
+    assert_eq!(lab.health("").await, Ok(SERVING));
     assert_eq!(lab.health(PROBE).await, Ok(SERVING));
     let request = tonic_health::pb::HealthCheckRequest { service: PROBE.into() };
     let mut client = tonic_health::pb::health_client::HealthClient::new(lab.channel().await);
