@@ -96,6 +96,9 @@ pub struct ConnectionState {
 /// A backend connection that is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendConnectionState {
+    /// By which it can be closed, as in [`ConnectionState::id`].
+    #[serde(default)]
+    pub id: String,
     /// Where it is and whose its certificate is, if it is of another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,

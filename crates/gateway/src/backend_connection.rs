@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use http::Response;
 use parking_lot::Mutex;
-use tollfree::gateway::{Announced, Attached, Dispatch, Unanswered};
+use tollfree::gateway::{Announced, Attached, CallRules, Dispatch, Unanswered};
 use tollfree_control::{BackendConnectionState, ConnectionState};
 use tonic::body::Body;
 
 use crate::conversion::{Objects, Room, Tables};
 use crate::hang::Hang;
 use crate::load_balancing::{Dispatcher, Load};
+use crate::outliers::Conduct;
 use crate::peer::Peer;
 
 /// A call that is handed to backend connections, and the room of its messages where they are inflated and deflated here.
@@ -22,7 +23,13 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    pub(crate) fn new(dispatch: Dispatch, room: Option<Arc<dyn Room>>) -> Handover {
+    /// A call that is made again where `rules` say so.
+    pub(crate) fn new(
+        mut dispatch: Dispatch,
+        room: Option<Arc<dyn Room>>,
+        rules: Option<Arc<CallRules>>,
+    ) -> Handover {
+        dispatch.rules(rules);
         Handover { dispatch, room }
     }
 }
@@ -43,6 +50,7 @@ pub(crate) struct BackendConnection {
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
     hang: Hang,
+    conduct: Arc<Conduct>,
 }
 
 impl BackendConnection {
@@ -63,12 +71,14 @@ impl BackendConnection {
             announced: Mutex::default(),
             is_leaving: AtomicBool::new(false),
             hang: Hang::default(),
+            conduct: Arc::default(),
         }
     }
 
     pub(crate) fn state(&self) -> BackendConnectionState {
         let peer = self.attached.process().identity;
         BackendConnectionState {
+            id: self.connection_id(),
             remote: self.attached.remote().map(|remote| format!("{} at {}", remote.subject, remote.address)),
             pid: peer.pid,
             uid: peer.uid,
@@ -76,7 +86,7 @@ impl BackendConnection {
             services: self.attached.services().to_vec(),
             outstanding: self.load.outstanding(),
             calls: self.calls.load(Ordering::Relaxed),
-            gets_no_calls: !self.takes_calls(),
+            gets_no_calls: !self.takes_calls() || self.conduct.is_ejected(),
             attached_ms: self.since.elapsed().as_millis() as u64,
         }
     }
@@ -140,6 +150,7 @@ impl BackendConnection {
     /// [`Unanswered`]; where the call may be failed over, this backend connection hangs, or gets no further one.
     pub(crate) async fn hand(&self, handover: &mut Handover) -> Result<Response<Body>, Unanswered> {
         let (dispatch, room) = (&mut handover.dispatch, handover.room.as_ref());
+        dispatch.count_in(self.conduct.record());
         let handed = self.objects.hand(dispatch, room, self.hang.hung()).await;
         if handed.as_ref().is_err_and(|unanswered| unanswered.may_fail_over) && !self.attached.is_open() {
             self.is_leaving.store(true, Ordering::Relaxed);
@@ -160,6 +171,16 @@ impl BackendConnection {
     /// Whether it hangs, as far as that is known.
     pub(crate) fn hang(&self) -> &Hang {
         &self.hang
+    }
+
+    /// How its calls end.
+    pub(crate) fn conduct(&self) -> &Arc<Conduct> {
+        &self.conduct
+    }
+
+    /// Whether others should rather have calls: it stands still at the moment, or its calls fail.
+    pub(crate) fn is_second_choice(&self) -> bool {
+        self.hang.stands_still() || self.conduct.is_ejected()
     }
 
     /// Whether it gets new calls.

@@ -1,6 +1,6 @@
 //! Who is attached, and which of them a call goes to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::gateway::Attached;
+use tollfree::gateway::{Attached, CallRules, Unanswered};
 use tollfree_control::{BackendConnectionState, DeviceState, LoadBalancingState};
 use tonic::Status;
 use tonic::body::Body;
@@ -25,16 +25,15 @@ use crate::load_balancing::{Asking, Dispatcher, Waiting};
 use crate::memory::{Charge, GroupHoldings};
 use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
+use crate::policies::Policies;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
+use crate::routing::{Standing, Table, members, takers};
 use crate::shares::{Claim, Crowd, Owner, Shares, Stake, Turn};
 use crate::tables::GroupTables;
 
 /// Backend connections that may turn a call away, since they are leaving, before it ends with that.
 const TURNED_AWAY_MAX: u32 = 16;
-/// Services that are remembered after the last process that served them has gone.
-const KNOWN_COUNT_MAX: usize = 4096;
-
 /// Groups that the config does not name, and that figures show after their last process has gone.
 const GROUPS_KNOWN_MAX: usize = 64;
 
@@ -90,78 +89,22 @@ pub(crate) struct Wanted<'w> {
 }
 
 impl Wanted<'_> {
-    fn service(&self) -> &str {
-        service_of(self.path)
-    }
-
     /// What its connection holds of a group.
     fn stake(&self, shares: &Arc<Shares>) -> Arc<Stake> {
         self.client.claimant().stake(shares, self.owner)
     }
 }
 
-fn service_of(path: &str) -> &str {
-    path.split('/').next().unwrap_or_default()
-}
-
 /// Why a call has no place.
 enum Unplaced {
     /// There is nobody for it.
     Nobody(Refused),
+    /// The group takes no more.
+    Refused(Refused),
     /// It has to wait for one of this group.
     Full(Arc<Dispatcher>, Claim),
     /// Its client holds as much of this group as it may.
     Crowded(Arc<Dispatcher>, Crowd),
-}
-
-/// Whether a service has somebody who serves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Served,
-    /// It is configured, or has been attached.
-    Absent,
-    Unknown,
-}
-
-/// What calls are routed by. A change makes a new one.
-#[derive(Clone, Default)]
-struct Table {
-    /// In the order in which they attached.
-    by_service: HashMap<String, Vec<Arc<BackendConnection>>>,
-    attached: Vec<Arc<BackendConnection>>,
-    known: BTreeSet<String>,
-    routes: Arc<BTreeMap<String, String>>,
-    /// How long a call waits for somebody who serves it.
-    patience: Duration,
-}
-
-impl Table {
-    /// Routes as a config has them. Services stay known that it doesn't name any more.
-    fn configure(&mut self, config: &Config) {
-        let mut routes = config.routes.clone();
-        for (name, group) in &config.groups {
-            for service in &group.services {
-                routes.entry(service.clone()).or_insert_with(|| name.clone());
-            }
-        }
-        for route in routes.keys() {
-            self.known.insert(route.split('/').next().unwrap_or_default().to_owned());
-        }
-        self.routes = Arc::new(routes);
-        self.patience = Duration::from_millis(config.limits.attach_wait_ms);
-    }
-
-    /// Says to each group how many calls its backend connections may have at once.
-    fn count_places(&self) {
-        let mut groups: BTreeMap<&str, (&Dispatcher, u64)> = BTreeMap::new();
-        for backend_connection in &self.attached {
-            let group =
-                groups.entry(backend_connection.group()).or_insert((&**backend_connection.dispatcher(), 0));
-            group.1 +=
-                u64::from(backend_connection.dispatcher().rules.places_of(backend_connection.places()));
-        }
-        groups.into_values().for_each(|(dispatcher, places)| dispatcher.shares.set_capacity(places));
-    }
 }
 
 /// All that are attached.
@@ -221,15 +164,10 @@ impl BackendConnections {
             let device = self.config.load().device_of(backend_connection.group());
             backend_connection.attached().set_registers(&device.registers());
             backend_connection.use_tables(self.tables.load().get(backend_connection.group()).cloned());
-            table.attached.push(backend_connection.clone());
-            for service in backend_connection.attached().services() {
-                table.by_service.entry(service.clone()).or_default().push(backend_connection.clone());
-                if table.known.len() < KNOWN_COUNT_MAX {
-                    table.known.insert(service.clone());
-                }
-            }
+            table.add(&backend_connection);
         });
         self.metrics.backend_connections(backend_connection.group()).inc();
+        self.follow(backend_connection.dispatcher());
         self.serve_waiting(backend_connection.dispatcher());
         backend_connection
     }
@@ -237,9 +175,46 @@ impl BackendConnections {
     fn dispatcher(&self, group: &str) -> Arc<Dispatcher> {
         let mut dispatchers = self.dispatchers.lock();
         self.forget_departed_of(&mut dispatchers);
-        let begun =
-            || Arc::new(Dispatcher::new(group, &self.config.load().load_balancing_of(group), &self.metrics));
+        let begun = || {
+            let config = self.config.load();
+            let dispatcher = Dispatcher::new(group, &config.load_balancing_of(group), &self.metrics);
+            self.restrict(&dispatcher, &config, self.table.load().policies());
+            Arc::new(dispatcher)
+        };
         dispatchers.entry(group.to_owned()).or_insert_with(begun).clone()
+    }
+
+    /// Holds a group to what a config says of it.
+    fn restrict(&self, dispatcher: &Dispatcher, config: &Config, policies: &Policies) {
+        let group = &*dispatcher.group;
+        dispatcher.shares.set_calls_max(config.groups.get(group).and_then(|group| group.calls));
+        let rules = policies.of_group(Some(group));
+        dispatcher.outliers.configure(rules.and_then(|rules| rules.outlier_detection()));
+    }
+
+    /// A group's backend connections have changed.
+    fn follow(&self, dispatcher: &Arc<Dispatcher>) {
+        let table = self.table.load();
+        let own = table.attached().iter().filter(|other| Arc::ptr_eq(other.dispatcher(), dispatcher));
+        let members = own.map(|own| (own.load().id(), own.conduct().clone()));
+        dispatcher.outliers.members(members.collect());
+    }
+
+    /// What the service config says of a call.
+    pub(crate) fn rules_of(&self, path: &str, group: Option<&str>) -> Option<Arc<CallRules>> {
+        let table = self.table.load();
+        let wanted = group.or_else(|| table.group_of(path));
+        table.policies().of_group(wanted).cloned()
+    }
+
+    /// How many backend connections a group has.
+    pub(crate) fn count_of(&self, group: &str) -> usize {
+        self.table.load().attached().iter().filter(|attached| attached.group() == group).count()
+    }
+
+    /// All groups of which something is there.
+    pub(crate) fn dispatchers(&self) -> Vec<Arc<Dispatcher>> {
+        self.dispatchers.lock().values().cloned().collect()
     }
 
     /// Forgets groups, and their figures, that the config does not name, that nobody is of, and that have no call.
@@ -287,18 +262,9 @@ impl BackendConnections {
     }
 
     pub(crate) fn remove(self: &Arc<Self>, backend_connection: &Arc<BackendConnection>) {
-        self.change(|table| {
-            table.attached.retain(|other| !Arc::ptr_eq(other, backend_connection));
-            for service in backend_connection.attached().services() {
-                if let Some(backend_connections) = table.by_service.get_mut(service) {
-                    backend_connections.retain(|other| !Arc::ptr_eq(other, backend_connection));
-                    if backend_connections.is_empty() {
-                        table.by_service.remove(service);
-                    }
-                }
-            }
-        });
+        self.change(|table| table.remove(backend_connection));
         self.metrics.backend_connections(backend_connection.group()).dec();
+        self.follow(backend_connection.dispatcher());
         self.count_announced(backend_connection);
         // Connections that were this one's are others' now.
         self.serve_waiting(backend_connection.dispatcher());
@@ -317,7 +283,7 @@ impl BackendConnections {
     /// Who is attached, by group, in the order in which they attached.
     pub(crate) fn state(&self) -> BTreeMap<String, Vec<BackendConnectionState>> {
         let mut groups: BTreeMap<String, Vec<BackendConnectionState>> = BTreeMap::new();
-        for backend_connection in &self.table.load().attached {
+        for backend_connection in self.table.load().attached() {
             groups.entry(backend_connection.group().to_owned()).or_default().push(backend_connection.state());
         }
         groups
@@ -327,7 +293,7 @@ impl BackendConnections {
     pub(crate) fn spreads(&self) -> Vec<Spread> {
         let table = self.table.load();
         let mut groups: BTreeMap<&str, (&Dispatcher, u32, u32, u32)> = BTreeMap::new();
-        for backend_connection in &table.attached {
+        for backend_connection in table.attached() {
             let group = groups.entry(backend_connection.group()).or_insert((
                 &**backend_connection.dispatcher(),
                 0,
@@ -359,7 +325,7 @@ impl BackendConnections {
     pub(crate) fn devices(&self) -> BTreeMap<String, DeviceState> {
         let config = self.config.load();
         let mut groups = BTreeMap::new();
-        for backend_connection in &self.table.load().attached {
+        for backend_connection in self.table.load().attached() {
             let counted = self.count_announced(backend_connection);
             let registers = config.device_of(backend_connection.group());
             groups.insert(backend_connection.group().to_owned(), DeviceState { registers, ..counted });
@@ -381,14 +347,16 @@ impl BackendConnections {
         }
         self.change(|table| {
             table.configure(config);
-            for backend_connection in &table.attached {
+            for backend_connection in table.attached() {
                 backend_connection
                     .attached()
                     .set_registers(&config.device_of(backend_connection.group()).registers());
             }
         });
+        let table = self.table.load();
         // There may be room now where there was none.
         for dispatcher in &dispatchers {
+            self.restrict(dispatcher, config, table.policies());
             self.serve_waiting(dispatcher);
         }
     }
@@ -398,7 +366,7 @@ impl BackendConnections {
         self.tables.store(Arc::new(tables));
         self.change(|table| {
             let tables = self.tables.load();
-            for backend_connection in &table.attached {
+            for backend_connection in table.attached() {
                 backend_connection.use_tables(tables.get(backend_connection.group()).cloned());
             }
         });
@@ -417,7 +385,7 @@ impl BackendConnections {
 
     /// Each backend connection that is attached.
     pub(crate) fn all(&self) -> Vec<Arc<BackendConnection>> {
-        self.table.load().attached.clone()
+        self.table.load().attached().to_vec()
     }
 
     /// The backend connection that is all there is of a group.
@@ -427,7 +395,7 @@ impl BackendConnections {
     pub(crate) fn only_one(&self, group: &str) -> Result<Arc<BackendConnection>, &'static str> {
         let table = self.table.load();
         let mut backend_connections =
-            table.attached.iter().filter(|backend_connection| backend_connection.group() == group);
+            table.attached().iter().filter(|backend_connection| backend_connection.group() == group);
         match (backend_connections.next(), backend_connections.next()) {
             (Some(backend_connection), None) if !backend_connection.is_leaving() => {
                 Ok(backend_connection.clone())
@@ -445,7 +413,7 @@ impl BackendConnections {
             backend_connection.group() == group
                 && Peer::of_attached(backend_connection.attached()).is_same_process(process)
         };
-        self.table.load().attached.iter().any(is_same)
+        self.table.load().attached().iter().any(is_same)
     }
 
     /// How often it has changed who is attached, or how calls are routed.
@@ -460,42 +428,27 @@ impl BackendConnections {
 
     /// Whether any backend connection gets calls now.
     pub(crate) fn take_calls(&self) -> bool {
-        self.table.load().attached.iter().any(|backend_connection| backend_connection.takes_calls())
+        self.table.load().attached().iter().any(|backend_connection| backend_connection.takes_calls())
     }
 
     pub(crate) fn standing(&self, service: &str) -> Standing {
-        let table = self.table.load();
-        let route = table.routes.get(service);
-        let mut backend_connections = table.by_service.get(service).into_iter().flatten();
-        match backend_connections.any(|backend_connection| {
-            route.is_none_or(|group| group == backend_connection.group()) && backend_connection.takes_calls()
-        }) {
-            true => Standing::Served,
-            false if table.known.contains(service) => Standing::Absent,
-            false => Standing::Unknown,
-        }
-    }
-
-    /// Backend connections that serve a call's service, and the group of them that gets it.
-    fn serving<'t>(table: &'t Table, wanted: &Wanted<'t>) -> (&'t [Arc<BackendConnection>], Option<&'t str>) {
-        let service = service_of(wanted.path);
-        let backend_connections = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
-        let routed =
-            || table.routes.get(wanted.path).or_else(|| table.routes.get(service)).map(String::as_str);
-        // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
-        let first = || backend_connections.first().map(|backend_connection| backend_connection.group());
-        (backend_connections, wanted.group.or_else(routed).or_else(first))
+        self.table.load().standing(service)
     }
 
     /// Who gets a call, which may have a claim already.
     fn place(self: &Arc<Self>, wanted: &Wanted<'_>, claim: Option<Claim>) -> Result<Place, Unplaced> {
         let table = self.table.load();
-        let (backend_connections, group) = BackendConnections::serving(&table, wanted);
+        let (backend_connections, group) = table.serving(wanted.path, wanted.group);
         let Some(first) = members(backend_connections, group).next() else {
-            return Err(Unplaced::Nobody(nobody(&table, wanted.service())));
+            return Err(Unplaced::Nobody(table.nobody(wanted.path)));
         };
         let dispatcher = first.dispatcher();
-        let claim = match claim.filter(|claim| claim.stake().is_of(&dispatcher.shares)) {
+        let claim = claim.filter(|claim| claim.stake().is_of(&dispatcher.shares));
+        let admitted = match &claim {
+            Some(_) => None,
+            None => dispatcher.shares.admit().map_err(|most| Unplaced::Refused(too_many_calls(most)))?,
+        };
+        let claim = match claim {
             Some(claim) => claim,
             // Where the backend connections have a bound of their own, what they can work on waits for them, and not for its client's share.
             None if wanted.has_message && !dispatcher.rules.is_unbounded() => {
@@ -506,6 +459,7 @@ impl BackendConnections {
                 .claim()
                 .map_err(|crowd| Unplaced::Crowded(dispatcher.clone(), crowd))?,
         };
+        let claim = claim.admitted(admitted);
         let asking = Asking { path: wanted.path, connection: wanted.client.connection() };
         let begun = || self.begin(takers(backend_connections, group), dispatcher, &asking);
         let is_direct = dispatcher.rules.is_unbounded() && dispatcher.queue.is_empty();
@@ -523,10 +477,12 @@ impl BackendConnections {
         asking: &Asking<'_>,
     ) -> Option<Spot> {
         let with_load = members.map(|backend_connection| (backend_connection.load(), backend_connection));
-        let moving =
-            with_load.clone().filter(|(_, backend_connection)| !backend_connection.hang().stands_still());
-        let rules = &dispatcher.rules;
-        let chosen = rules.choose(asking, moving).or_else(|| rules.choose(asking, with_load))?;
+        let first =
+            with_load.clone().filter(|(_, backend_connection)| !backend_connection.is_second_choice());
+        let chosen = match first.clone().next() {
+            Some(_) => dispatcher.rules.choose(asking, first),
+            None => dispatcher.rules.choose(asking, with_load),
+        }?;
         chosen.begin();
         dispatcher.count(chosen.hit);
         let backend_connection = chosen.backend_connection;
@@ -541,13 +497,12 @@ impl BackendConnections {
         let table = self.table.load();
         let group = Some(dispatcher.group.as_str());
         let place = |waiting: &Waiting<Spot>| {
-            let backend_connections =
-                table.by_service.get(service_of(&waiting.path)).map_or(&[][..], Vec::as_slice);
+            let (backend_connections, _) = table.serving(&waiting.path, group);
             let asking = Asking { path: &waiting.path, connection: waiting.connection };
             self.begin(takers(backend_connections, group), dispatcher, &asking)
         };
         let is_full = || {
-            !takers(&table.attached, group)
+            !takers(table.attached(), group)
                 .any(|backend_connection| dispatcher.rules.has_room(backend_connection.load()))
         };
         dispatcher.queue.serve(place, is_full);
@@ -581,6 +536,7 @@ impl BackendConnections {
                     self.wait_for_share(wanted, &dispatcher, crowd, &mut turn).await?;
                     continue;
                 }
+                Err(Unplaced::Refused(refused)) => return Err(refused),
                 Err(Unplaced::Nobody(refused)) => refused,
             };
             self.wait_for_somebody(wanted, refused, &mut changed).await?;
@@ -604,7 +560,7 @@ impl BackendConnections {
         };
         // Who has never been attached may be about to, as long as the gateway is new.
         let since = if refused.why == Refusal::Absent { wanted.began } else { self.began };
-        let left = self.table.load().patience.saturating_sub(since.elapsed());
+        let left = self.table.load().patience().saturating_sub(since.elapsed());
         if left.is_zero() {
             return Err(refused);
         }
@@ -671,7 +627,7 @@ impl BackendConnections {
                 Ok(_) => return None,
                 Err(refused) => {
                     let since = *nobody_since.get_or_insert_with(Instant::now);
-                    Some((since + self.table.load().patience, refused))
+                    Some((since + self.table.load().patience(), refused))
                 }
             };
             let (nobody_until, refused) = patience.unzip();
@@ -689,11 +645,11 @@ impl BackendConnections {
     /// The group that has a call's service at the moment.
     fn standing_of(&self, wanted: &Wanted<'_>) -> Result<Arc<Dispatcher>, Refused> {
         let table = self.table.load();
-        let (backend_connections, group) = BackendConnections::serving(&table, wanted);
+        let (backend_connections, group) = table.serving(wanted.path, wanted.group);
         let first = members(backend_connections, group).next();
         first
             .map(|backend_connection| backend_connection.dispatcher().clone())
-            .ok_or_else(|| nobody(&table, wanted.service()))
+            .ok_or_else(|| table.nobody(wanted.path))
     }
 
     /// Has the backend connection of a place answer a call, or another where that one is leaving and has not looked at it. Gives the place
@@ -714,28 +670,17 @@ impl BackendConnections {
                     drop(spot);
                     place = self.place_again(wanted, Some(claim)).await?;
                 }
+                Err(Unanswered { again_after: Some(pause), .. }) => {
+                    self.metrics.retries(&place.spot.backend_connection.dispatcher().group).inc();
+                    let Place { spot, claim } = place;
+                    drop(spot);
+                    deadline::in_time(wanted.deadline, tokio::time::sleep(pause)).await?;
+                    place = self.place_again(wanted, Some(claim)).await?;
+                }
                 handed => return Ok((handed.map_err(|unanswered| unanswered.status.into()), place)),
             }
         }
     }
-}
-
-/// Backend connections of a group that get calls now.
-fn takers<'t>(
-    backend_connections: &'t [Arc<BackendConnection>],
-    group: Option<&str>,
-) -> impl Iterator<Item = &'t Arc<BackendConnection>> + Clone {
-    members(backend_connections, group).filter(|backend_connection| backend_connection.takes_calls())
-}
-
-/// Backend connections of a group that take calls, or will when they do not hang any more.
-fn members<'t>(
-    backend_connections: &'t [Arc<BackendConnection>],
-    group: Option<&str>,
-) -> impl Iterator<Item = &'t Arc<BackendConnection>> + Clone {
-    backend_connections.iter().filter(move |backend_connection| {
-        Some(backend_connection.group()) == group && !backend_connection.is_leaving()
-    })
 }
 
 /// A turn to wait for something of a group.
@@ -749,17 +694,9 @@ fn turn_in(dispatcher: &Dispatcher, stake: &Arc<Stake>) -> Result<Turn, Refused>
     })
 }
 
-fn nobody(table: &Table, service: &str) -> Refused {
-    match table.known.contains(service) {
-        true => Refused {
-            why: Refusal::Absent,
-            status: Status::unavailable(format!(
-                "nobody who serves {service} is attached at the moment; try again"
-            )),
-        },
-        false => Refused {
-            why: Refusal::Unimplemented,
-            status: Status::unimplemented(format!("there is no service {service} here")),
-        },
-    }
+fn too_many_calls(most: u64) -> Refused {
+    let status = Status::unavailable(format!(
+        "the group has as many calls as the {most} that groups.NAME.calls allows; try again later"
+    ));
+    Refused { why: Refusal::Calls, status }
 }

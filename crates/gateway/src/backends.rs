@@ -300,6 +300,19 @@ impl Backends {
             attached.close(reason);
             return;
         }
+        let most = self
+            .tenants
+            .config()
+            .load()
+            .groups
+            .get(attached.group())
+            .and_then(|group| group.backend_connections);
+        if most.is_some_and(|most| self.backend_connections.count_of(attached.group()) >= most as usize) {
+            let reason = "the group has as many backend connections as its backend_connections in the gateway's config allows";
+            self.metrics.refused_inside(Refusal::Attach, &(attached.process(), attached.group()), reason);
+            attached.close(reason);
+            return;
+        }
         let backend_connection = self.backend_connections.add(attached);
         let attached = backend_connection.attached();
         if let Some(unsaid) = self.arrivals.turn(&self.tenants.config().load(), attached.group()) {

@@ -106,6 +106,9 @@ pub struct BackendsConfig {
     pub objects: bool,
     /// What becomes of requests that can't be objects where those are taken: too long ones, and all where there are no tables.
     pub on_unconvertible: OnUnconvertible,
+    /// gRPC's service config, JSON, for calls to groups that have none of their own: timeouts, retries, ejection of backends whose calls fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_config: Option<String>,
 }
 
 impl Default for BackendsConfig {
@@ -116,6 +119,7 @@ impl Default for BackendsConfig {
             wait: Wait::default(),
             objects: true,
             on_unconvertible: OnUnconvertible::default(),
+            service_config: None,
         }
     }
 }
@@ -209,6 +213,15 @@ pub struct Group {
     /// it, its processes are asked for their tables. Read again when the config is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub descriptors: Option<PathBuf>,
+    /// gRPC's service config, JSON, for calls to the group, in place of `backends.service_config`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_config: Option<String>,
+    /// Calls that the group may have under way or waiting at once; further ones are refused. Without it, what its backend connections take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// Backend connections that the group may have at once; further ones are refused. Without it, any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_connections: Option<u32>,
     /// How its requests are spread among its backend connections, where not as `load_balancing` says.
     pub load_balancing: GroupLoadBalancing,
     /// How its requests are announced to its backend connections, where not as `device` says.

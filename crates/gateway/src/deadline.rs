@@ -29,6 +29,19 @@ pub(crate) fn shrink(headers: &mut HeaderMap, began: Instant) -> Result<(), Refu
     Ok(())
 }
 
+/// Gives a request no more time than `limit`, if there is one.
+///
+/// # Errors
+/// As [`end_of`].
+pub(crate) fn limit(headers: &mut HeaderMap, limit: Option<Duration>) -> Result<(), Refused> {
+    if let Some(limit) = limit
+        && asked(headers)?.is_none_or(|asked| asked > limit)
+    {
+        headers.insert(GRPC_TIMEOUT, timeout_value(limit));
+    }
+    Ok(())
+}
+
 /// When the time of a call that `began` is over.
 ///
 /// # Errors
@@ -95,6 +108,19 @@ mod tests {
         assert!(shrink(&mut HeaderMap::new(), began).is_ok(), "no timeout at all");
         assert_eq!(end_of(&of("0m"), began).unwrap_err().why, Refusal::Late);
         assert_eq!(end_of(&of("5S"), began).unwrap(), began.checked_add(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_limit_holds_where_no_shorter_time_is_asked_for() {
+        let limited = |mut headers: HeaderMap, seconds: Option<u64>| {
+            limit(&mut headers, seconds.map(Duration::from_secs)).map_err(|refused| refused.why)?;
+            Ok(timeout(&headers).unwrap())
+        };
+        assert_eq!(limited(HeaderMap::new(), None), Ok(None));
+        assert_eq!(limited(HeaderMap::new(), Some(3)), Ok(Some(Duration::from_secs(3))));
+        assert_eq!(limited(of("5S"), Some(3)), Ok(Some(Duration::from_secs(3))));
+        assert_eq!(limited(of("2S"), Some(3)), Ok(Some(Duration::from_secs(2))));
+        assert_eq!(limited(of("2"), Some(3)), Err(Refusal::Timeout));
     }
 
     #[test]

@@ -263,7 +263,12 @@ impl Via {
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
         let began = Instant::now();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let deadline = deadline::end_of(request.headers(), began);
+        // Calls to elsewhere have the service config of their target, which the channel goes by.
+        let group = self.target.strip_prefix("group:");
+        let rules = group.and_then(|group| self.egress.backend_connections.rules_of(&path, Some(group)));
+        let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
+        let limited = deadline::limit(request.headers_mut(), most);
+        let deadline = limited.and_then(|()| deadline::end_of(request.headers(), began));
         let deadline = deadline.map_err(|refused| self.refused(&path, refused))?;
         if Admission::is_asked_for(&request) {
             return self.shorten(deadline).await;
@@ -326,15 +331,15 @@ impl Via {
         // Whether objects are wanted is known when the call has a backend connection.
         out_of_band.iter().for_each(OutOfBandMessages::hold);
         let asked = |charge| limits.asked(body, out_of_band.clone(), charge);
-        let rules = (&*limits.passage, &limits.config.limits);
-        let placed = arrival::place(&self.egress.backend_connections, &mut wanted, rules, asked).await;
+        let held_to = (&*limits.passage, &limits.config.limits);
+        let placed = arrival::place(&self.egress.backend_connections, &mut wanted, held_to, asked).await;
         let (place, asked) = placed.map_err(|refused| self.refused(&path, refused))?;
         self.shrink(&mut parts.headers, &path, began)?;
         self.client.sign(&mut parts.headers);
         let dispatch = Dispatch::new(Request::from_parts(parts, Body::new(asked)));
         let dispatch = dispatch.count_holdings(limits.passage.clone());
         let space = says_encoding(dispatch.headers()).then(|| limits.space([place.charge(), place.charge()]));
-        let handover = Handover::new(dispatch, space.clone().map(|space| space as _));
+        let handover = Handover::new(dispatch, space.clone().map(|space| space as _), rules);
         let handed = self.egress.backend_connections.hand(&wanted, place, handover).await;
         let (handed, place) = handed.map_err(|refused| self.refused(&path, refused))?;
         limits.check().map_err(|refused| self.refused(&path, refused))?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
-use tollfree::gateway::{Dispatch, Http2RequestBody, header_list, remove_ours};
+use tollfree::gateway::{CallRules, Dispatch, Http2RequestBody, header_list, remove_ours};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -75,19 +75,24 @@ impl Frontend {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
-        let refused = match deadline::end_of(request.headers(), began) {
+        let rules = self.backend_connections.rules_of(&record.path, None);
+        let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
+        let limited = deadline::limit(request.headers_mut(), most);
+        let refused = match limited.and_then(|()| deadline::end_of(request.headers(), began)) {
             Ok(deadline) if record.path.split('/').next() == Some(HEALTH) => {
                 record.timeline.end();
                 let answer = own(self.health.answer(request).await, config, record);
                 return answer.map(|answer| answer.until(deadline));
             }
-            Ok(deadline) => match self.hand_on(request, client, &config, &mut record, deadline).await {
-                Ok((response, place)) => {
-                    let answer = own(response, config, record);
-                    return answer.map(|answer| answer.at(place).until(deadline));
+            Ok(deadline) => {
+                match self.hand_on(request, client, &config, &mut record, (deadline, rules)).await {
+                    Ok((response, place)) => {
+                        let answer = own(response, config, record);
+                        return answer.map(|answer| answer.at(place).until(deadline));
+                    }
+                    Err(refused) => refused,
                 }
-                Err(refused) => refused,
-            },
+            }
             Err(refused) => refused,
         };
         let Refused { why, status } = refused;
@@ -103,7 +108,7 @@ impl Frontend {
         client: &Client,
         config: &Arc<Config>,
         record: &mut Record,
-        deadline: Option<Instant>,
+        (deadline, rules): (Option<Instant>, Option<Arc<CallRules>>),
     ) -> Result<(Response<Body>, crate::backend_connections::Place), Refused> {
         let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
@@ -139,7 +144,7 @@ impl Frontend {
             let charges = [place.charge(), place.charge()];
             Arc::new(Space::new(config.clone(), record.passage.clone(), self.metrics.clone(), charges))
         });
-        let handover = Handover::new(dispatch, space.clone().map(|space| space as _));
+        let handover = Handover::new(dispatch, space.clone().map(|space| space as _), rules);
         record.timeline.reached(Stage::Handed, &self.metrics.monitor);
         let (handed, place) = self.backend_connections.hand(&wanted, place, handover).await?;
         if let Some(refused) = record.passage.refused(limits) {

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollfree::gateway::{PeerActivity, RateLimitedLog};
+use tollfree_balancer::Event;
 
 use crate::backend_connections::BackendConnections;
 use crate::metrics::Metrics;
@@ -33,6 +34,7 @@ const TICK: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(1);
 
 static HANGS: RateLimitedLog = RateLimitedLog::new();
+static EJECTED: RateLimitedLog = RateLimitedLog::new();
 static RETURNED: RateLimitedLog = RateLimitedLog::new();
 
 /// A change that a look has found.
@@ -212,5 +214,35 @@ fn look(backend_connections: &Arc<BackendConnections>, metrics: &Metrics, since:
         }
         backend_connections.turned(dispatcher);
     }
+    for dispatcher in backend_connections.dispatchers() {
+        let (events, any) = dispatcher.outliers.sweep();
+        // An ejected one returns without a call, too.
+        pace = pace.max(if any { LookPace::Rarely } else { LookPace::WithACall });
+        for event in events {
+            tell_ejection(backend_connections, metrics, &dispatcher.group, &event);
+        }
+    }
     pace
+}
+
+fn tell_ejection(backend_connections: &BackendConnections, metrics: &Metrics, group: &str, event: &Event) {
+    let name = |number: &str| {
+        let all = backend_connections.all();
+        let named = all.iter().find(|other| other.load().id().to_string() == number);
+        named.map_or_else(String::new, |named| named.attached().name().to_owned())
+    };
+    match event {
+        Event::Ejected { address, cause, for_ns } => {
+            metrics.ejections(group).inc();
+            if let Some(unsaid) = EJECTED.turn() {
+                let (backend_connection, for_ms) = (name(address), for_ns / 1_000_000);
+                tracing::warn!(backend_connection, ?cause, for_ms, unsaid, "it is ejected: its calls fail");
+            }
+        }
+        Event::Returned { address } => {
+            if let Some(unsaid) = RETURNED.turn() {
+                tracing::info!(backend_connection = name(address), unsaid, "it takes calls again");
+            }
+        }
+    }
 }

@@ -14,7 +14,8 @@ use tonic_health::pb::health_server::{self, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tower_service::Service;
 
-use crate::backend_connections::{BackendConnections, Standing};
+use crate::backend_connections::BackendConnections;
+use crate::routing::Standing;
 
 /// Answers for all services; the empty name is the gateway's own.
 #[derive(Clone)]

@@ -44,6 +44,7 @@ struct OfGroup {
 struct OfBackend {
     group: String,
     backend: String,
+    connection: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,6 +91,8 @@ pub(crate) struct Metrics {
     backend_connections: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     hangs: Family<OfGroup, Counter>,
+    ejections: Family<OfGroup, Counter>,
+    retries: Family<OfGroup, Counter>,
     backend_takes_calls: Family<OfBackend, Gauge>,
     backend_outstanding: Family<OfBackend, Gauge>,
     backend_calls: Family<OfBackend, Counter>,
@@ -130,6 +133,8 @@ impl Metrics {
             backend_connections: Family::default(),
             outstanding: Family::default(),
             hangs: Family::default(),
+            ejections: Family::default(),
+            retries: Family::default(),
             backend_takes_calls: Family::default(),
             backend_outstanding: Family::default(),
             backend_calls: Family::default(),
@@ -169,6 +174,17 @@ impl Metrics {
             "hangs",
             "Times that a backend connection took no calls that were there for it",
             metrics.hangs.clone(),
+        );
+        let ejections = metrics.ejections.clone();
+        own.register(
+            "ejections",
+            "Times that a backend connection was ejected, since its calls failed",
+            ejections,
+        );
+        own.register(
+            "retries",
+            "Attempts of calls that were made again after a failure",
+            metrics.retries.clone(),
         );
         let takes = "1 while a backend connection gets new calls, 0 while it hangs, is ejected or is leaving";
         own.register("backend_takes_calls", takes, metrics.backend_takes_calls.clone());
@@ -313,7 +329,7 @@ impl Metrics {
                     Some(remote) => format!("{remote}/{number}"),
                     None => format!("{}/{number}", state.pid),
                 };
-                let label = OfBackend { group: group.clone(), backend };
+                let label = OfBackend { group: group.clone(), backend, connection: state.id.clone() };
                 self.backend_takes_calls.get_or_create(&label).set((!state.gets_no_calls).into());
                 self.backend_outstanding.get_or_create(&label).set(state.outstanding.into());
                 self.backend_calls.get_or_create(&label).inc_by(state.calls);
@@ -398,7 +414,9 @@ impl Metrics {
         ] {
             family.remove(&label);
         }
-        for family in [&self.publications, &self.sends, &self.rings, &self.hangs] {
+        for family in
+            [&self.publications, &self.sends, &self.rings, &self.hangs, &self.ejections, &self.retries]
+        {
             family.remove(&label);
         }
         let steered = Balanced { group: group.to_owned(), policy: Policy::Affinity.name() };
@@ -422,6 +440,14 @@ impl Metrics {
 
     pub(crate) fn hangs(&self, group: &str) -> Counter {
         self.hangs.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn ejections(&self, group: &str) -> Counter {
+        self.ejections.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn retries(&self, group: &str) -> Counter {
+        self.retries.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 
     pub(crate) fn memory(&self, group: &str) -> Gauge {

@@ -47,6 +47,8 @@ pub(crate) enum Refusal {
     Late,
     /// Too many requests of a group wait for its backend connections.
     Waiting,
+    /// A group has as many calls as it may.
+    Calls,
     /// A group may not call there.
     Target,
     /// A process may not attach so.
@@ -62,7 +64,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 26] = [
+    pub(crate) const ALL: [Refusal; 27] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -83,6 +85,7 @@ impl Refusal {
         Refusal::Absent,
         Refusal::Late,
         Refusal::Waiting,
+        Refusal::Calls,
         Refusal::Target,
         Refusal::Attach,
         Refusal::EgressTargets,
@@ -113,6 +116,7 @@ impl Refusal {
             Refusal::Absent => "absent",
             Refusal::Late => "late",
             Refusal::Waiting => "waiting",
+            Refusal::Calls => "calls",
             Refusal::Target => "target",
             Refusal::Attach => "attach",
             Refusal::EgressTargets => "egress_targets",

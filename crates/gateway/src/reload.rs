@@ -12,7 +12,7 @@ use tollfree::gateway::{RateLimitedLog, aside};
 
 use crate::backend_connections::BackendConnections;
 use crate::backends::Tenants;
-use crate::config::{Config, ConfigError, Listener, Register, Source};
+use crate::config::{BackendsConfig, Config, ConfigError, Listener, Register, Source};
 use crate::descriptors;
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
@@ -205,7 +205,8 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
     if new.backends.on_unconvertible != old.backends.on_unconvertible {
         kept.push("backends.on_unconvertible".into());
     }
-    new.backends = old.backends.clone();
+    new.backends =
+        BackendsConfig { service_config: new.backends.service_config.take(), ..old.backends.clone() };
     if new.profile != old.profile {
         kept.push("profile".into());
         new.profile = old.profile.clone();

@@ -69,6 +69,9 @@ pub(crate) struct Shares {
     capacity: AtomicU64,
     taken: AtomicU64,
     waiting: AtomicU64,
+    /// Calls that the group may have at once, whoever makes them, and those that it has while that is bounded.
+    calls_max: AtomicU64,
+    calls: AtomicU64,
     pub(crate) memory: Memory,
     owners: Mutex<Owners>,
 }
@@ -86,6 +89,8 @@ impl Shares {
             capacity: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            calls_max: AtomicU64::new(u64::MAX),
+            calls: AtomicU64::new(0),
             memory,
             owners: Mutex::default(),
         }
@@ -94,6 +99,23 @@ impl Shares {
     /// Calls that its backend connections may have at once, from now on.
     pub(crate) fn set_capacity(&self, places: u64) {
         self.capacity.store(places, Ordering::Relaxed);
+    }
+
+    /// Calls that the group may have at once, from now on.
+    pub(crate) fn set_calls_max(&self, calls: Option<u32>) {
+        self.calls_max.store(calls.map_or(u64::MAX, u64::from), Ordering::Relaxed);
+    }
+
+    /// Lets one more call in.
+    ///
+    /// # Errors
+    /// How many there may be.
+    pub(crate) fn admit(self: &Arc<Shares>) -> Result<Option<AdmittedCall>, u64> {
+        match self.calls_max.load(Ordering::Relaxed) {
+            u64::MAX => Ok(None),
+            most if Share::add(&self.calls, 1, most) => Ok(Some(AdmittedCall(self.clone()))),
+            most => Err(most),
+        }
     }
 
     /// Whether nobody holds anything.
@@ -201,13 +223,13 @@ impl Stake {
         };
         taken.map(|()| {
             self.group.taken.fetch_add(1, Ordering::Relaxed);
-            Claim { stake: self.clone(), is_counted: true }
+            Claim { stake: self.clone(), admitted: None, is_counted: true }
         })
     }
 
     /// The place of a call that is held to no share.
     pub(crate) fn pass(self: &Arc<Stake>) -> Claim {
-        Claim { stake: self.clone(), is_counted: false }
+        Claim { stake: self.clone(), admitted: None, is_counted: false }
     }
 
     /// Its client's turns in the group's queue.
@@ -268,15 +290,34 @@ impl Stake {
     }
 }
 
+/// That a call counts among those of its group, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct AdmittedCall(Arc<Shares>);
+
+impl Drop for AdmittedCall {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// One place of a share, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     stake: Arc<Stake>,
+    admitted: Option<AdmittedCall>,
     /// It is held to its share.
     is_counted: bool,
 }
 
 impl Claim {
+    /// The same of a call that was admitted just now, if it was.
+    pub(crate) fn admitted(mut self, admitted: Option<AdmittedCall>) -> Claim {
+        if admitted.is_some() {
+            self.admitted = admitted;
+        }
+        self
+    }
+
     pub(crate) fn stake(&self) -> &Arc<Stake> {
         &self.stake
     }

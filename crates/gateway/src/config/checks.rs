@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tollfree::gateway::CallRules;
+
 use super::{Config, device, load_balancing};
 use crate::passed::SCHEME;
 use crate::target::Name;
@@ -34,6 +36,7 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
     if let Some(stream) = &config.backends.stream {
         host_and_port(&stream.address, &["backends", "stream", "address"])?;
     }
+    service_config(config.backends.service_config.as_deref(), &["backends", "service_config"])?;
     groups(config)?;
     targets(config)?;
     for (route, group) in &config.routes {
@@ -133,11 +136,25 @@ fn groups(config: &Config) -> Result<(), Complaint> {
         {
             return Err(complaint(&["groups", name, "device", key], problem));
         }
+        service_config(group.service_config.as_deref(), &["groups", name, "service_config"])?;
+        for (key, value) in [("calls", group.calls), ("backend_connections", group.backend_connections)] {
+            if value == Some(0) {
+                return Err(complaint(
+                    &["groups", name, key],
+                    "0 is too little: write at least 1, or leave the key out",
+                ));
+            }
+        }
         for target in &group.via {
             via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;
         }
     }
     Ok(())
+}
+
+fn service_config(json: Option<&str>, path: &[&str]) -> Result<(), Complaint> {
+    let parsed = json.map(CallRules::parse).transpose();
+    parsed.map(drop).map_err(|error| complaint(path, error.to_string()))
 }
 
 /// Whether a target can be called at all.

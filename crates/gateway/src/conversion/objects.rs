@@ -112,7 +112,9 @@ impl Objects {
             Way::Plain => (None, None, None),
             Way::Objects(converter, repacking) => (Some(converter as Arc<dyn Converter>), repacking, None),
             Way::Bytes(conversion) => (None, None, Some(conversion)),
-            Way::Refused(status) => return Err(Unanswered { status, may_fail_over: false }),
+            Way::Refused(status) => {
+                return Err(Unanswered { status, may_fail_over: false, again_after: None });
+            }
         };
         dispatch.convert(converter);
         let repacking = match dispatch.is_relayed() {

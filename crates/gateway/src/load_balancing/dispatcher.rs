@@ -11,6 +11,7 @@ use crate::backend_connections::Spot;
 use crate::config::LoadBalancing;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::outliers::Outliers;
 use crate::shares::Shares;
 
 /// One group's.
@@ -21,6 +22,7 @@ pub(crate) struct Dispatcher {
     /// What each client holds of the group.
     pub(crate) shares: Arc<Shares>,
     pub(crate) outstanding: Gauge,
+    pub(crate) outliers: Outliers,
     hits: Counter,
     misses: Counter,
 }
@@ -36,6 +38,7 @@ impl Dispatcher {
             queue: Arc::default(),
             shares: Arc::new(Shares::new(Memory::new(metrics.memory(group)))),
             outstanding: metrics.outstanding(group),
+            outliers: Outliers::default(),
         }
     }
 

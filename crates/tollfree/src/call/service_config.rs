@@ -71,6 +71,11 @@ impl ServiceConfig {
         Ok(config)
     }
 
+    /// Whether anything is said of waiting for a server.
+    pub(crate) fn says_waits(&self) -> bool {
+        self.methods.values().chain([&self.rest]).any(|method| method.waits.is_some())
+    }
+
     /// What holds for a path, `/package.Service/Method`: what is said of the method, else of its service, else of all.
     pub(crate) fn method(&self, path: &str) -> &Arc<MethodConfig> {
         if self.methods.is_empty() {
@@ -269,7 +274,10 @@ mod tests {
         assert_eq!(method.timeout, Some(Duration::from_millis(1500)));
         let retry = method.retry.as_ref().unwrap();
         assert_eq!((retry.attempts_max, retry.backoff_first), (5, Duration::from_millis(100)));
-        assert_eq!(retry.codes, [Code::Unavailable, Code::Aborted, Code::ResourceExhausted]);
+        assert_eq!(
+            retry.codes,
+            [Code::Unavailable, Code::Aborted, Code::ResourceExhausted].map(|code| code as u16)
+        );
         for path in ["/a.B/E", "/a.D/C"] {
             assert_eq!(config.method(path).waits, Some(true), "{path}");
         }

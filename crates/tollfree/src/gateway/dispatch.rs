@@ -1,14 +1,19 @@
 //! A call on its way to a backend connection that may turn it away, for it is about to leave.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use tonic::Status;
+use tollfree_balancer::Record;
+use tollfree_driver_tokio::now_ns;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
+use crate::call::afterwards::{Afterwards, CountedAttempt};
 use crate::call::attempts::{Call, Failed, deadline_ns};
-use crate::gateway::Attached;
-use crate::http::call::{Replayed, RequestChange};
+use crate::call::retry::{Pushback, Retries, pushback};
+use crate::gateway::{Attached, CallRules};
+use crate::http::call::{Replayed, RequestChange, status_alone};
 use crate::http::replay::KEPT_LEN_MAX;
 use crate::message::converter::Converter;
 use crate::message::holdings::Holdings;
@@ -24,6 +29,11 @@ pub struct Dispatch {
     holdings: Option<Arc<dyn Holdings>>,
     /// It came by a session, so its answer stays on this host, and may pass beside its body.
     is_relayed: bool,
+    deadline_ns: Option<u64>,
+    rules: Option<Arc<CallRules>>,
+    retries: Retries,
+    /// Where it is counted how its next attempt ends.
+    record: Option<Arc<Record>>,
 }
 
 impl std::fmt::Debug for Dispatch {
@@ -40,6 +50,8 @@ pub struct Unanswered {
     /// The backend connection has not looked at the call and takes none any more, or nothing of the call was sent and it was withdrawn; and all of
     /// the request is still here.
     pub may_fail_over: bool,
+    /// The call is to be made again after this time, as its [rules](Dispatch::rules) say; all of the request is still here.
+    pub again_after: Option<Duration>,
 }
 
 impl Dispatch {
@@ -58,7 +70,44 @@ impl Dispatch {
             parts.extensions.insert(OfClient(onward));
         }
         let call = Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns);
-        Dispatch { call, holdings: None, is_relayed }
+        Dispatch {
+            call,
+            holdings: None,
+            is_relayed,
+            deadline_ns,
+            rules: None,
+            retries: Retries::default(),
+            record: None,
+        }
+    }
+
+    /// The call is made again where these rules say so. Its timeout is the gateway's matter.
+    pub fn rules(&mut self, rules: Option<Arc<CallRules>>) {
+        self.rules = rules;
+    }
+
+    /// How the next attempt ends is counted there, unless the attempt says nothing of its backend connection.
+    pub fn count_in(&mut self, record: Option<Arc<Record>>) {
+        self.record = record;
+    }
+
+    /// An attempt has failed. When it is time for another, if one is to be made.
+    fn again(&mut self, code: Code, pushback: Pushback) -> Option<Duration> {
+        let rules = self.rules.as_ref()?;
+        let pause = rules.failed(self.call.path(), &mut self.retries, code, pushback)?;
+        let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        let is_late = self.deadline_ns.is_some_and(|end_ns| now_ns().saturating_add(pause_ns) >= end_ns);
+        (self.call.is_whole() && !is_late).then_some(pause)
+    }
+
+    /// What is done when the call has ended that now has an answer.
+    fn afterwards(&self, counted: Option<CountedAttempt>) -> Option<Afterwards> {
+        let throttle = self.rules.as_ref().and_then(|rules| rules.throttle().cloned());
+        if throttle.is_none() && counted.is_none() {
+            return None;
+        }
+        let codes = self.rules.as_ref().map_or(&[][..], |rules| rules.codes(self.call.path()));
+        Some(Afterwards::of_gateway(throttle, codes.to_vec(), counted))
     }
 
     /// As `/acme.v1.Orders/Get`.
@@ -118,14 +167,47 @@ impl Attached {
             withdrawn.await;
             is_withdrawn = true;
         };
-        match dispatch.call.attempt_unless(&self.endpoint, &self.attachment, withdrawn).await {
-            Ok(response) => {
+        let deadline_ns = dispatch.deadline_ns;
+        let mut counted = dispatch.record.take().map(|record| CountedAttempt::new(record, deadline_ns));
+        let failed = dispatch.retries.failed();
+        match dispatch.call.attempt_unless(&self.endpoint, &self.attachment, failed, withdrawn).await {
+            Ok(mut response) => {
+                let alone = status_alone(&response);
+                if let (Some(code), Some(counted)) = (alone, &mut counted) {
+                    counted.tell(code);
+                }
+                if let Some(code) = alone.filter(|code| *code != Code::Ok) {
+                    let pushback = pushback(response.headers());
+                    if let Some(pause) = dispatch.again(code, pushback) {
+                        let status = Status::from_header_map(response.headers());
+                        let status = status.unwrap_or_else(|| Status::new(code, ""));
+                        return Err(Unanswered { status, may_fail_over: false, again_after: Some(pause) });
+                    }
+                }
                 dispatch.call.commit();
+                if let (Some(Code::Ok), Some(rules)) = (alone, &dispatch.rules) {
+                    rules.succeeded();
+                }
+                if alone.is_none() {
+                    let afterwards = dispatch.afterwards(counted);
+                    afterwards.into_iter().for_each(|afterwards| response.body_mut().afterwards(afterwards));
+                }
                 Ok(response.map(Body::new))
             }
             Err(Failed { status, unseen }) => {
                 let may_fail_over = unseen && (is_withdrawn || !self.is_open()) && dispatch.call.is_whole();
-                Err(Unanswered { status, may_fail_over })
+                if let Some(counted) = &mut counted {
+                    // No server has looked at it, or what failed is in the call.
+                    if unseen { counted.forget() } else { counted.tell(status.code()) }
+                }
+                let again_after = match may_fail_over {
+                    true => None,
+                    false => {
+                        let pushback = pushback(status.metadata().as_ref());
+                        dispatch.again(status.code(), pushback)
+                    }
+                };
+                Err(Unanswered { status, may_fail_over, again_after })
             }
         }
     }

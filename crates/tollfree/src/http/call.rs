@@ -101,14 +101,15 @@ impl Replayed {
     }
 
     /// One attempt by a session, which ends when `withdrawn` resolves while nothing of the request was sent. One that no server has looked at is
-    /// none to the server that answers.
+    /// none to the server that answers. `failed`: how many have failed before.
     pub(crate) async fn attempt_unless(
         &self,
         endpoint: &Arc<Subchannel>,
         attachment: &Arc<Attachment>,
+        failed: u32,
         withdrawn: impl Future<Output = ()>,
     ) -> Result<Response<ResponseBody>, Failed> {
-        let mut call = ResponseFuture::new(endpoint, self.deadline_ns, false, self.request(0))?;
+        let mut call = ResponseFuture::new(endpoint, self.deadline_ns, false, self.request(failed))?;
         call.place(attachment.clone());
         let mut withdrawn = pin!(withdrawn);
         poll_fn(|cx| {

@@ -34,6 +34,7 @@ mod object_ends;
 mod objects;
 mod pages;
 mod placed;
+mod policies;
 pub(crate) mod probe;
 mod raw;
 mod registers;

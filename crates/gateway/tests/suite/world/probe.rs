@@ -19,6 +19,8 @@ pub(crate) struct Probe {
     pub(crate) live: Arc<AtomicUsize>,
     pub(crate) gate: Arc<Notify>,
     pub(crate) sent: Arc<AtomicUsize>,
+    /// So many unary calls fail that come next.
+    pub(crate) failures: Arc<AtomicUsize>,
 }
 
 struct Presence(Arc<AtomicUsize>);
@@ -34,6 +36,14 @@ impl Probe {
         self.begun.fetch_add(1, Ordering::SeqCst);
         self.live.fetch_add(1, Ordering::SeqCst);
         Presence(self.live.clone())
+    }
+
+    fn fail(&self) -> Result<(), Status> {
+        let left = |left: usize| left.checked_sub(1);
+        match self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) {
+            Ok(_) => Err(Status::unavailable("as it was told")),
+            Err(_) => Ok(()),
+        }
     }
 
     async fn wait(&self, ask: &Ask) {
@@ -66,6 +76,7 @@ fn fault(ask: &Ask) -> Result<(), Status> {
 impl probe_server::Probe for Probe {
     async fn unary(&self, request: Request<Ask>) -> Result<Response<Answer>, Status> {
         let _presence = self.enter();
+        self.fail()?;
         let mut answer = answer(&request);
         let ask = request.into_inner();
         self.wait(&ask).await;
