@@ -88,8 +88,8 @@ pub use remote::{LocalPeer, RemoteIdentity};
 pub use tollfree_connection::{Announced, PeerActivity, WaitPolicy};
 pub use tollfree_host::counts::{Waits, peer_deaths, waits};
 pub use tollfree_host::{
-    Accepts, Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, PeerPool, Purpose, Quotas,
-    Refusals, Registration, Ticket, Token, TokenError, Tokens,
+    Accepts, Admits, Attacher, Config, ConnectError, ConnectErrorKind, Ends, HandshakeError, PeerPool,
+    Purpose, Quotas, Refusals, Registration, Ticket, Token, TokenError, Tokens,
 };
 pub use tollfree_os::clock::{now_ns, tick_ns};
 pub use tollfree_region::RangeWriter;

@@ -26,6 +26,7 @@ use crate::memory::{Charge, GroupHoldings};
 use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
 use crate::policies::Policies;
+use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
 use crate::routing::{Standing, Table, members, takers};
@@ -381,6 +382,11 @@ impl BackendConnections {
     pub(crate) fn turned(self: &Arc<Self>, dispatcher: &Dispatcher) {
         self.change(|_| {});
         self.serve_waiting(dispatcher);
+    }
+
+    /// What answers calls of the reflection service, if the gateway does.
+    pub(crate) fn reflection(&self) -> Option<Reflection> {
+        self.tables.load().reflection().cloned()
     }
 
     /// Each backend connection that is attached.

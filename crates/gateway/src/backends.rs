@@ -6,12 +6,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
 use tollfree::gateway::{
-    Accepted, Attached, BackendListener, Limits, StreamPolicy, is_listed, is_same_user, own_user,
+    Accepted, Admits, Attached, BackendListener, Limits, StreamPolicy, is_listed, is_same_user, own_user,
 };
 
 use crate::backend_connections::BackendConnections;
 use crate::client::Client;
-use crate::config::Config;
+use crate::config::{BackendsConfig, Config, FileMode, UserGroup};
 use crate::egress::{Egress, Via};
 use crate::metrics::Metrics;
 use crate::notices::Notices;
@@ -19,6 +19,15 @@ use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::tls::{Certificates, Protocol, TlsError};
+
+/// Services that servers have beside their own, and that each group may attach with. The gateway answers for health itself.
+const EVERYBODYS: [&str; 3] = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
+/// What a process is told that may not stay attached.
+pub(crate) const NOT_ANY_MORE: &str = "the gateway's config does not let it attach so any more: its log, and the error of attaching anew, say why";
 
 /// Which users may attach to which groups, and with what.
 pub(crate) struct Tenants {
@@ -117,32 +126,40 @@ impl Tenants {
     }
 
     /// Whether a process may attach, or stay so, as it says.
-    pub(crate) fn check_attached(&self, attached: &Attached) -> Result<(), &'static str> {
+    ///
+    /// # Errors
+    /// Which group or service it may not have, and why.
+    pub(crate) fn check_attached(&self, attached: &Attached) -> Result<(), String> {
         self.check(&Peer::of_attached(attached), attached.group(), attached.services())
     }
 
-    /// Whether a process may attach as it says; the reason is told to it.
-    pub(crate) fn check(&self, peer: &Peer, group: &str, services: &[String]) -> Result<(), &'static str> {
+    /// Whether a process may attach as it says; the words are told to it, which a handshake has room for 120 bytes of.
+    pub(crate) fn check(&self, peer: &Peer, group: &str, services: &[String]) -> Result<(), String> {
         let config = self.config.load();
         if !config.groups.is_empty() && !config.groups.contains_key(group) {
-            return Err("the gateway has no such group: name it in its config, or attach with another");
+            return Err(format!("the gateway's config has no group {group}"));
         }
         if !self.is_of(peer, group) {
             return Err(match peer {
-                Peer::Local(_) => "the gateway's config lets no process of this user into this group",
-                Peer::Remote(_) => {
-                    "the gateway's config lets no process with this certificate into this group"
+                Peer::Local(peer) => {
+                    format!("user {} is not in the users of group {group} in the gateway's config", peer.uid)
                 }
+                Peer::Remote(remote) => format!(
+                    "{} is not in the subjects of group {group} in the gateway's config",
+                    remote.subject
+                ),
             });
         }
         let allowed = config.groups.get(group).map_or(&[][..], |group| &group.services);
-        for service in services {
-            let is_free = || !config.groups.values().any(|group| group.services.contains(service));
-            let may = if allowed.is_empty() { is_free() } else { allowed.contains(service) };
-            if !may {
-                return Err(
-                    "a service is another group's, or not among this group's: see the gateway's config",
-                );
+        for service in services.iter().filter(|service| !EVERYBODYS.contains(&service.as_str())) {
+            let owner = config.groups.iter().find(|(_, group)| group.services.contains(service));
+            match owner {
+                Some((owner, _)) if owner == group => {}
+                Some((owner, _)) => {
+                    return Err(format!("service {service} is group {owner}'s, not {group}'s"));
+                }
+                None if allowed.is_empty() => {}
+                None => return Err(format!("service {service} is not in the services of group {group}")),
             }
         }
         Ok(())
@@ -156,12 +173,25 @@ pub enum BackendsError {
     /// That of this host's.
     #[error("backends.socket: {0}")]
     Socket(tollfree::ServeError),
+    /// Its file can't be given to those who are to use it.
+    #[error("{0}")]
+    File(String),
     /// That of other hosts'.
     #[error("backends.stream: {0}")]
     Stream(tollfree::ServeError),
     /// Its certificates.
     #[error("backends.stream: {0}")]
     Certificates(#[from] TlsError),
+}
+
+/// Refuses backends that may not attach, before they have a session: so their attempts end with an error.
+fn admits(tenants: Arc<Tenants>, metrics: Arc<Metrics>) -> Admits {
+    Admits::new(move |who, registration| {
+        let peer = Peer::of_attacher(who);
+        tenants.check(&peer, &registration.group, &registration.services).inspect_err(|reason| {
+            metrics.refused_inside(Refusal::Attach, &(&peer, &registration.group), reason);
+        })
+    })
 }
 
 async fn bind_stream(
@@ -177,6 +207,30 @@ async fn bind_stream(
     let backend_listener =
         BackendListener::bind_stream(&stream.address, policy, limits).await.map_err(BackendsError::Stream)?;
     Ok((backend_listener, certificates))
+}
+
+/// Gives the socket's file the group of users and the mode that the config says.
+///
+/// # Errors
+/// The key that can't be followed, and why.
+fn own_socket(backends: &BackendsConfig) -> Result<(), String> {
+    let Some(path) = backends.socket.strip_prefix("shm://").filter(|path| path.starts_with('/')) else {
+        return Ok(());
+    };
+    if let Some(UserGroup(group)) = backends.group {
+        let owned = std::os::unix::fs::chown(path, None, Some(group));
+        owned.map_err(|error| {
+            format!(
+                "backends.group: {path} can't be given to group {group}: {error}; the gateway has to be in it"
+            )
+        })?;
+    }
+    if let Some(FileMode(mode)) = backends.mode {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, permissions)
+            .map_err(|error| format!("backends.mode: {path} can't have mode {mode:04o}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// The bound sockets.
@@ -205,6 +259,7 @@ impl Backends {
         let (socket, wait) = (backends.socket.as_str(), backends.wait.into());
         let limits = Limits {
             peers: tenants.peers.clone(),
+            admits: Some(admits(tenants.clone(), metrics.clone())),
             wait,
             objects: backends.objects,
             ring_len: profile.ring_bytes as usize,
@@ -216,6 +271,7 @@ impl Backends {
             Some(stream) => Some(bind_stream(stream, limits.clone()).await?),
         };
         let backend_listener = BackendListener::bind(socket, limits).await.map_err(BackendsError::Socket)?;
+        own_socket(backends).map_err(BackendsError::File)?;
         for backend_listener in std::iter::once(&backend_listener)
             .chain(stream.as_ref().map(|(backend_listener, _)| backend_listener))
         {
@@ -296,8 +352,8 @@ impl Backends {
     fn attach(&self, attached: Attached, mut let_go: watch::Receiver<bool>, members: &mut JoinSet<()>) {
         if let Err(reason) = self.tenants.check_attached(&attached) {
             let who = (attached.process(), attached.group());
-            self.metrics.refused_inside(Refusal::Attach, &who, reason);
-            attached.close(reason);
+            self.metrics.refused_inside(Refusal::Attach, &who, &reason);
+            attached.close(NOT_ANY_MORE);
             return;
         }
         let most = self

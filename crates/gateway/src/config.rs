@@ -6,6 +6,7 @@ mod checks;
 mod device;
 mod layers;
 mod load_balancing;
+mod names;
 mod places;
 mod registers;
 
@@ -19,6 +20,7 @@ pub use tollfree_control::{Device, Policy, Register, Word};
 pub use device::GroupDevice;
 pub use layers::{ConfigError, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
+pub use names::{FileMode, UserGroup};
 pub(crate) use registers::Origins;
 
 /// Everything that can be configured.
@@ -97,6 +99,12 @@ pub struct Tls {
 pub struct BackendsConfig {
     /// `shm:///path` or `shm-abstract:name`.
     pub socket: String,
+    /// The group of users that the socket's file belongs to, by name or number. Without it, the gateway's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<UserGroup>,
+    /// The mode of the socket's file, such as `"0660"`. Without it, what the gateway's umask leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FileMode>,
     /// Where backends of other hosts attach. Without it, none do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<Stream>,
@@ -115,6 +123,8 @@ impl Default for BackendsConfig {
     fn default() -> BackendsConfig {
         BackendsConfig {
             socket: "shm:///run/tollfree/gateway.sock".into(),
+            group: None,
+            mode: None,
             stream: None,
             wait: Wait::default(),
             objects: true,
@@ -196,7 +206,8 @@ impl From<Wait> for WaitPolicy {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Group {
-    /// Users whose processes may attach to it, by number. Without any, the gateway's own user.
+    /// Users whose processes may attach to it, each by name or number. Without any, the gateway's own user.
+    #[serde(deserialize_with = "names::users")]
     pub users: Vec<u32>,
     /// Subjects of certificates, as `CN=orders`, with which processes of other hosts may attach to it by `backends.stream`. Without any,
     /// none may. A certificate without a subject goes by its first DNS name or URI.

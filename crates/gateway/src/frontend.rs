@@ -25,8 +25,10 @@ use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
+use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
+use crate::routing::service_of;
 use crate::space::Space;
 use crate::traces::Traces;
 
@@ -78,21 +80,28 @@ impl Frontend {
         let rules = self.backend_connections.rules_of(&record.path, None);
         let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
         let limited = deadline::limit(request.headers_mut(), most);
-        let refused = match limited.and_then(|()| deadline::end_of(request.headers(), began)) {
-            Ok(deadline) if record.path.split('/').next() == Some(HEALTH) => {
-                record.timeline.end();
-                let answer = own(self.health.answer(request).await, config, record);
-                return answer.map(|answer| answer.until(deadline));
+        let own_service = match service_of(&record.path) {
+            HEALTH => Some(OwnService::Health(&self.health)),
+            service if Reflection::is(service) => {
+                self.backend_connections.reflection().map(OwnService::Reflection)
             }
-            Ok(deadline) => {
-                match self.hand_on(request, client, &config, &mut record, (deadline, rules)).await {
+            _ => None,
+        };
+        let refused = match limited.and_then(|()| deadline::end_of(request.headers(), began)) {
+            Ok(deadline) => match own_service {
+                Some(service) => {
+                    record.timeline.end();
+                    let answer = own(service.answer(request).await, config, record);
+                    return answer.map(|answer| answer.until(deadline));
+                }
+                None => match self.hand_on(request, client, &config, &mut record, (deadline, rules)).await {
                     Ok((response, place)) => {
                         let answer = own(response, config, record);
                         return answer.map(|answer| answer.at(place).until(deadline));
                     }
                     Err(refused) => refused,
-                }
-            }
+                },
+            },
             Err(refused) => refused,
         };
         let Refused { why, status } = refused;
@@ -170,6 +179,21 @@ impl Frontend {
             }
         };
         Ok((response, place))
+    }
+}
+
+/// A service that the gateway itself answers for.
+enum OwnService<'f> {
+    Health(&'f Health),
+    Reflection(Reflection),
+}
+
+impl OwnService<'_> {
+    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        match self {
+            OwnService::Health(health) => health.answer(request).await,
+            OwnService::Reflection(reflection) => reflection.answer(request).await,
+        }
     }
 }
 

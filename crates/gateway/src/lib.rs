@@ -47,6 +47,7 @@ mod page;
 mod passed;
 mod peer;
 mod policies;
+mod reflection;
 mod refusal;
 mod reload;
 mod routing;
@@ -83,9 +84,9 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    BackendsConfig, Config, ConfigError, Device, EgressConfig, Group, GroupDevice, GroupLoadBalancing,
-    Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, Register, Source,
-    Stream, Tls, TracesConfig, Wait, Word,
+    BackendsConfig, Config, ConfigError, Device, EgressConfig, FileMode, Group, GroupDevice,
+    GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile,
+    Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use listeners::ListenError;

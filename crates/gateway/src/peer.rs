@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tollfree::PeerIdentity;
-use tollfree::gateway::{Attached, RemoteIdentity, ViaSession, is_same_user};
+use tollfree::gateway::{Attached, Attacher, RemoteIdentity, ViaSession, is_same_user};
 
 use crate::client::{Class, Client};
 
@@ -27,6 +27,15 @@ impl Peer {
 
     pub(crate) fn of_attached(attached: &Attached) -> Peer {
         Peer::of(attached.process().identity, attached.remote())
+    }
+
+    pub(crate) fn of_attacher(attacher: Attacher<'_>) -> Peer {
+        match attacher {
+            Attacher::Local(identity) => Peer::Local(identity),
+            Attacher::Remote(subject, address) => {
+                Peer::Remote(RemoteIdentity { subject: subject.clone(), address })
+            }
+        }
     }
 
     /// Whether the two are one process, as far as can be told: of another host's, those of one subject are. A process that the

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tollfree::gateway::{RateLimitedLog, aside};
 
 use crate::backend_connections::BackendConnections;
-use crate::backends::Tenants;
+use crate::backends::{NOT_ANY_MORE, Tenants};
 use crate::config::{BackendsConfig, Config, ConfigError, Listener, Register, Source};
 use crate::descriptors;
 use crate::listeners::ListenError;
@@ -146,7 +146,7 @@ impl Reloader {
                 if let Some(unsaid) = LET_GO.turn() {
                     tracing::warn!(process = ?attached.process(), group = attached.group(), reason, unsaid, "let go");
                 }
-                attached.close(reason);
+                attached.close(NOT_ANY_MORE);
             }
         }
         next.kept
@@ -192,6 +192,12 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
     });
     if new.backends.socket != old.backends.socket {
         kept.push("backends.socket".into());
+    }
+    if new.backends.group != old.backends.group {
+        kept.push("backends.group".into());
+    }
+    if new.backends.mode != old.backends.mode {
+        kept.push("backends.mode".into());
     }
     if new.backends.stream != old.backends.stream {
         kept.push("backends.stream".into());

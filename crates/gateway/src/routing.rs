@@ -153,7 +153,8 @@ impl Table {
     }
 }
 
-fn service_of(path: &str) -> &str {
+/// The service of a path such as `acme.v1.Orders/Get`.
+pub(crate) fn service_of(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use tollfree_session::Role;
 use zerocopy::IntoBytes;
 
 use crate::admission::QuotaUsage;
-use crate::config::Config;
+use crate::config::{Attacher, Config};
 use crate::error::HandshakeError;
 use crate::inbox::Inbox;
 use crate::mail::{Mail, Step};
@@ -134,6 +134,7 @@ impl Accepting {
     ) -> Result<(Attached, Mail), HandshakeError> {
         let hello = inbox.hello();
         let purpose = Purpose::read(hello.kind.get(), inbox.body()).map_err(HandshakeError::Malformed)?;
+        config.check_admitted(Attacher::Local(self.identity), &purpose)?;
         let (_, fd) = inbox.take();
         let peer = Peer { identity: self.identity, pidfd: watch(socket, self.identity)?, shares_clock: true };
         let mut seat = quota_usage.admit(self.identity, peer.pidfd.as_ref())?;

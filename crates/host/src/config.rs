@@ -1,16 +1,18 @@
 //! What a session can be told to do differently.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollfree_connection::WaitPolicy;
 use tollfree_layout::limits;
 use tollfree_layout::pool::POOL_ID_LEN;
-use tollfree_rendezvous::PeerPolicy;
+use tollfree_rendezvous::{PeerIdentity, PeerPolicy};
 use tollfree_session::Limits;
 
 use crate::admission::{Quotas, Refusals};
-use crate::registration::Purpose;
+use crate::error::HandshakeError;
+use crate::registration::{Purpose, Registration};
 use crate::tokens::Tokens;
 
 /// Settings of one side of a session. The defaults suit most; each is measured in the bench.
@@ -48,6 +50,8 @@ pub struct Config {
     pub load: bool,
     /// A server: who comes.
     pub accepts: Accepts,
+    /// A gateway: which backends may attach. Without it, all may whose user may come.
+    pub admits: Option<Admits>,
     /// A client: the target that it calls by way of the gateway that it connects to.
     pub via: Option<Arc<str>>,
     /// The name of the pool that this process is a member of, where messages may be segmented messages of it
@@ -56,6 +60,52 @@ pub struct Config {
     /// A gateway, and a server that attaches to one: messages to the server may be segmented messages of a pool that it joins later on, when the
     /// gateway has named it.
     pub lending: bool,
+}
+
+/// Who asks to attach to a gateway.
+#[derive(Clone, Copy, Debug)]
+pub enum Attacher<'a> {
+    /// A process of this host, as the kernel says.
+    Local(PeerIdentity),
+    /// A process of another host: the subject of its certificate, and where it connects from.
+    Remote(&'a Arc<str>, SocketAddr),
+}
+
+type Decision = dyn Fn(Attacher<'_>, &Registration) -> Result<(), String> + Send + Sync;
+
+/// Decides which backends may attach, before they have a session. The words for one that may not are told to it: its attempts to attach end with
+/// them.
+#[derive(Clone)]
+pub struct Admits(Arc<Decision>);
+
+impl Admits {
+    /// By a function that is called in each handshake. It must not block.
+    pub fn new(
+        decide: impl Fn(Attacher<'_>, &Registration) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Admits {
+        Admits(Arc::new(decide))
+    }
+}
+
+impl std::fmt::Debug for Admits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admits").finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Whether a process may have the session that it asks for.
+    ///
+    /// # Errors
+    /// [`HandshakeError::NotAdmitted`], for a backend.
+    pub fn check_admitted(&self, who: Attacher<'_>, purpose: &Purpose) -> Result<(), HandshakeError> {
+        match (&self.admits, purpose) {
+            (Some(Admits(decide)), Purpose::Attach(registration)) => {
+                decide(who, registration).map_err(HandshakeError::NotAdmitted)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Who comes to a server's socket. Others are refused.
@@ -86,6 +136,7 @@ impl Default for Config {
             tokens: None,
             load: false,
             accepts: Accepts::Callers,
+            admits: None,
             via: None,
             pool: None,
             lending: false,

@@ -117,6 +117,9 @@ pub enum HandshakeError {
     /// The client wants a server.
     #[error("a gateway listens at this socket; reach it by Server::attach, or by Channel::via")]
     Gateway,
+    /// A backend may not attach as it wants to.
+    #[error("{0}")]
+    NotAdmitted(String),
     /// The peer declined.
     #[error("the server refused: {text}")]
     Refused {
@@ -144,7 +147,7 @@ impl HandshakeError {
             HandshakeError::Malformed(_) => errors::HANDSHAKE_MALFORMED,
             HandshakeError::Version { .. } => errors::HANDSHAKE_VERSION,
             HandshakeError::Feature(_) => errors::HANDSHAKE_FEATURE,
-            HandshakeError::User { .. } => errors::HANDSHAKE_USER,
+            HandshakeError::User { .. } | HandshakeError::NotAdmitted(_) => errors::HANDSHAKE_USER,
             HandshakeError::Region(_) => errors::HANDSHAKE_MEMORY,
             HandshakeError::Size { .. } => errors::HANDSHAKE_SIZE,
             HandshakeError::Token(_) => errors::HANDSHAKE_TOKEN,
@@ -163,7 +166,9 @@ impl HandshakeError {
         match self {
             HandshakeError::Version { .. } => reason::VERSION,
             HandshakeError::Feature(_) => reason::FEATURE,
-            HandshakeError::User { .. } | HandshakeError::NoCertificate => reason::USER,
+            HandshakeError::User { .. } | HandshakeError::NoCertificate | HandshakeError::NotAdmitted(_) => {
+                reason::USER
+            }
             HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
             HandshakeError::Size { .. } => reason::REGION,
             HandshakeError::Token(TokenError::Random(_)) => reason::BUSY,

@@ -43,7 +43,7 @@ mod tokens;
 
 pub use accepting::Accepting;
 pub use admission::{QuotaUsage, Quotas, Refusals, Seat};
-pub use config::{Accepts, Config};
+pub use config::{Accepts, Admits, Attacher, Config};
 pub use connect_error::{ConnectError, ConnectErrorKind, DIAL_PAUSE, STARTING, patience};
 pub use connecting::Connecting;
 pub use ends::Ends;

@@ -22,6 +22,7 @@ pub mod clock;
 mod linux_only;
 #[cfg(all(target_os = "linux", not(tollfree_http2_only)))]
 use linux_only as system;
+mod names;
 mod rights;
 
 // The names are those of the crates that they stand for, and are documented there.
@@ -42,6 +43,7 @@ mod without_unix;
 #[cfg(not(unix))]
 use without_unix as sockets;
 
+pub use names::{group_number, user_number};
 pub use rights::has_more_rights;
 #[cfg(feature = "tokio")]
 pub use sockets::tokio_net;

@@ -317,6 +317,16 @@ pub enum ServeError {
         /// What is wrong with it, and what to write.
         reason: &'static str,
     },
+    /// The user that was named as the gateway's is unknown here.
+    #[error("{setting} names the user \"{user}\": {problem}")]
+    GatewayUser {
+        /// The method or variable that names it.
+        setting: &'static str,
+        /// The name.
+        user: String,
+        /// What is wrong with it, and what to write.
+        problem: String,
+    },
     /// The rendezvous socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),

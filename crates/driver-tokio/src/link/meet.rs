@@ -37,8 +37,8 @@ use crate::link::places::Places;
 use crate::remote::RemoteIdentity;
 use crate::shaking;
 use crate::turn::Turn;
-use tollfree_host::Config;
 use tollfree_host::{Attached, HandshakeError, Own, Peer, check_answer, check_request, refusal};
+use tollfree_host::{Attacher, Config};
 use tollfree_host::{Purpose, body_len};
 
 /// A process of another host has no number here, nor a user.
@@ -185,6 +185,7 @@ pub(crate) async fn accept(
             };
             turn.heard();
             let (purpose, hello) = purpose;
+            config.check_admitted(Attacher::Remote(&subject, address), &purpose)?;
             let place = places.take(&subject)?;
             let role = match purpose.role() {
                 Role::Client => Role::Server,

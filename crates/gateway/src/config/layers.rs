@@ -107,7 +107,8 @@ pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
                 with_text(figment, name, text, &mut texts)?
             }
             Source::Text { name, text } => with_text(figment, name.clone(), text.clone(), &mut texts)?,
-            Source::Environment => figment.merge(Env::prefixed(PREFIX).split("__")),
+            // That is for programs that attach.
+            Source::Environment => figment.merge(Env::prefixed(PREFIX).ignore(&["user"]).split("__")),
             Source::Flag { key, value } => {
                 // Never fails: what is no number, list or table is a text.
                 let value: Value = value.parse().unwrap_or_else(|never| match never {});

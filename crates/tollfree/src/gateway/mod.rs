@@ -74,10 +74,11 @@ pub use out_of_band::OutOfBandMessages;
 #[cfg(feature = "tls")]
 pub use tollfree_driver_tokio::StreamPolicy;
 pub use tollfree_driver_tokio::{
-    Announced, Batch, BindError, DoorbellMode, Encoded, FileError, PeerActivity, RateLimitedLog,
-    RegisterError, Registers, RemoteIdentity, SocketFile, SocketMode, Spin, Token, aside, bind_unix,
-    is_listed, is_master_of, is_same_user, own_user, read_file,
+    Admits, Announced, Attacher, Batch, BindError, DoorbellMode, Encoded, FileError, PeerActivity,
+    RateLimitedLog, RegisterError, Registers, RemoteIdentity, SocketFile, SocketMode, Spin, Token, aside,
+    bind_unix, is_listed, is_master_of, is_same_user, own_user, read_file,
 };
+pub use tollfree_os::{group_number, user_number};
 
 /// What both ends of a stream say in TLS that they speak (ALPN).
 #[cfg(feature = "tls")]
@@ -95,6 +96,8 @@ pub use crate::status::about_content;
 pub struct Limits {
     /// Which users may come.
     pub peers: PeerPolicy,
+    /// Which of their backends may attach. Without it, all may.
+    pub admits: Option<Admits>,
     /// Sessions of one process at once, its backend connections and channels together. `None`: as for a
     /// [server](crate::Server::sessions_per_process).
     pub sessions_per_process: Option<u32>,
@@ -117,6 +120,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             peers: PeerPolicy::default(),
+            admits: None,
             sessions_per_process: None,
             sessions_per_user: None,
             calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
@@ -133,6 +137,7 @@ impl Limits {
         let mut config = Config {
             wait: self.wait,
             peers: self.peers,
+            admits: self.admits,
             agent: Some("tollfree-gateway".into()),
             accepts: Accepts::Backends,
             load: true,

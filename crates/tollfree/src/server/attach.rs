@@ -1,5 +1,6 @@
 //! A server behind a gateway: it attaches there instead of listening, and again whenever the gateway has gone.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree_driver_tokio::{
-    Attachment, Config, ConnectError, LocalPeer, PeerPolicy, Purpose, Registration, is_master_of, own_user,
+    Attachment, Config, ConnectError, LocalPeer, PeerPolicy, Purpose, Registration, is_master_of,
+    is_same_user, own_user,
 };
+use tollfree_os::{has_more_rights, user_number};
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 
@@ -25,6 +28,8 @@ use crate::server::joining::Memberships;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::status::ServeError;
 
+/// Names the user that gateways run as.
+const GATEWAY_USER: &str = "TOLLFREE_GATEWAY_USER";
 /// The group of a server that is given no other.
 const GROUP: &str = "default";
 /// A session that lasted for this long was a good one: the next attempt to attach is the first.
@@ -38,6 +43,8 @@ pub struct Attaching {
     group: String,
     backend_connection_count: u32,
     certificates: Files,
+    /// Whom the program names as its gateway's user.
+    gateway_user: Option<String>,
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -85,6 +92,7 @@ impl Server {
             group: GROUP.into(),
             backend_connection_count: 1,
             certificates: None,
+            gateway_user: None,
             signal: Box::pin(pending()),
         }
     }
@@ -101,6 +109,15 @@ impl Attaching {
     /// How many sessions to have with the gateway, each with a pair of rings and a task of its own: 1 unless this says otherwise.
     pub fn backend_connections(mut self, count: u32) -> Attaching {
         self.backend_connection_count = count.max(1);
+        self
+    }
+
+    /// The user that the gateway runs as, by name or number, where that is neither this process's own nor one that [`Server::peers`] names. Without this,
+    /// the variable `TOLLFREE_GATEWAY_USER` says so, which programs with more rights than the user that started them ignore.
+    ///
+    /// A gateway of this user may send calls. That its objects are read without verifying is said by [`Server::trusted_gateways`] only.
+    pub fn gateway_user(mut self, user: impl Into<String>) -> Attaching {
+        self.gateway_user = Some(user.into());
         self
     }
 
@@ -139,7 +156,10 @@ impl Attaching {
             return Err(ServeError::Setting { setting, reason });
         }
         let place = self.place()?;
-        let Attaching { server, uri, group, backend_connection_count, mut signal, .. } = self;
+        let Attaching { server, uri, group, backend_connection_count, gateway_user, mut signal, .. } = self;
+        let said = gateway_user.map(|user| ("Attaching::gateway_user", user));
+        let said = said.or_else(|| variable(has_more_rights(), std::env::var_os(GATEWAY_USER)));
+        let peers = gateway_peers(&server.config.peers, said)?;
         let mut services: Vec<String> = server.services.keys().map(|name| (*name).to_owned()).collect();
         services.sort_unstable();
         let registration = Registration::new(&group, services)
@@ -147,7 +167,7 @@ impl Attaching {
         Purpose::Attach(registration.clone())
             .check()
             .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
-        let config = Config { pool: server.sharing.pool_id(), lending: true, ..server.config.clone() };
+        let config = Config { pool: server.sharing.pool_id(), lending: true, peers, ..server.config.clone() };
         let trusted = server.trusted_gateways.clone();
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
@@ -197,6 +217,39 @@ impl IntoFuture for Attaching {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
     }
+}
+
+/// What the variable says, to a program that may listen to it.
+fn variable(is_secure: bool, value: Option<OsString>) -> Option<(&'static str, String)> {
+    let value = value.filter(|value| !value.is_empty())?;
+    if is_secure {
+        tracing::warn!(
+            ?value,
+            "{GATEWAY_USER} is ignored: this program has more rights than the user that started it"
+        );
+        return None;
+    }
+    Some((GATEWAY_USER, value.to_string_lossy().into_owned()))
+}
+
+/// Who may be the gateway: those whom the server names, and the user that was `said`, with where that was.
+fn gateway_peers(peers: &PeerPolicy, said: Option<(&'static str, String)>) -> Result<PeerPolicy, ServeError> {
+    let Some((setting, user)) = said else { return Ok(peers.clone()) };
+    let unknown = |problem: String| ServeError::GatewayUser { setting, user: user.clone(), problem };
+    let number = match user.parse() {
+        Ok(number) => number,
+        Err(_) => user_number(&user)
+            .map_err(|error| unknown(error.to_string()))?
+            .ok_or_else(|| unknown("there is no such user on this host; write its name or number".into()))?,
+    };
+    Ok(match peers {
+        PeerPolicy::Anyone => PeerPolicy::Anyone,
+        PeerPolicy::Users(users) => PeerPolicy::Users([&users[..], &[number]].concat()),
+        PeerPolicy::SameUser => {
+            let own = Some(own_user()).filter(|own| is_same_user(*own, *own));
+            PeerPolicy::Users(own.into_iter().chain([number]).collect())
+        }
+    })
 }
 
 /// One session with the gateway, and the next one when it has ended.
@@ -322,5 +375,31 @@ impl BackendConnection {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_ignored_with_more_rights() {
+        let value = || Some(OsString::from("gw"));
+        assert_eq!(variable(false, value()), Some((GATEWAY_USER, "gw".to_owned())));
+        assert_eq!(variable(true, value()), None);
+        assert_eq!(variable(false, Some(OsString::new())), None);
+    }
+
+    #[test]
+    fn a_gateway_s_user_comes_beside_those_who_may_be() {
+        let with = |peers, user: &str| gateway_peers(&peers, Some(("x", user.to_owned())));
+        let own = own_user();
+        let same = with(PeerPolicy::SameUser, "4000000000").unwrap();
+        assert!(same.allows(4_000_000_000) && same.allows(own) && !same.allows(4_000_000_001));
+        let listed = with(PeerPolicy::Users(vec![7]), "root").unwrap();
+        assert!(listed.allows(0) && listed.allows(7) && !listed.allows(8));
+        assert_eq!(gateway_peers(&PeerPolicy::SameUser, None).unwrap(), PeerPolicy::SameUser);
+        let error = with(PeerPolicy::SameUser, "no-such-name-here").unwrap_err().to_string();
+        assert!(error.contains("x") && error.contains("no-such-name-here"), "{error}");
     }
 }

@@ -18,6 +18,7 @@ mod ended;
 mod files;
 mod floods;
 mod identity;
+mod joining;
 mod lab;
 mod leaving;
 mod levels;
