@@ -2,6 +2,7 @@
 //!
 //! All values have defaults, so an empty file is a config. Times end in `_ms`, sizes in `_bytes`.
 
+mod changes;
 mod checks;
 mod device;
 mod layers;
@@ -9,6 +10,8 @@ mod load_balancing;
 mod names;
 mod places;
 mod registers;
+#[cfg(test)]
+mod schema;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +21,7 @@ use tollfree::WaitPolicy;
 pub use tollfree_control::{Device, Policy, Register, Word};
 
 pub use device::GroupDevice;
-pub use layers::{ConfigError, Source};
+pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
 pub use names::{FileMode, UserGroup};
 pub(crate) use registers::Origins;
@@ -32,6 +35,8 @@ pub(crate) use registers::Origins;
 /// assert!(tollfree_gateway::Config::from_toml("[limits]\nstraems = 1\n").unwrap_err().to_string().contains("straems"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "tollfree-gateway", description = "A config of tollfree-gateway."))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
@@ -46,6 +51,7 @@ pub struct Config {
     /// How requests are spread among the backend connections of each group.
     pub load_balancing: LoadBalancing,
     /// How requests are announced to the backend connections of each group, and how these wait for them.
+    #[cfg_attr(test, schemars(with = "GroupDevice"))]
     pub device: Device,
     /// What the gateway is made of.
     pub profile: Profile,
@@ -60,10 +66,14 @@ pub struct Config {
     /// Where it was said.
     #[serde(skip)]
     pub(crate) origins: Origins,
+    /// Where each key stands.
+    #[serde(skip)]
+    places: Origins,
 }
 
 /// A socket on which the world is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Listener {
@@ -80,6 +90,7 @@ pub struct Listener {
 
 /// Certificates of a listener. The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Tls {
@@ -94,6 +105,7 @@ pub struct Tls {
 
 /// The socket at which backends attach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct BackendsConfig {
@@ -136,6 +148,7 @@ impl Default for BackendsConfig {
 
 /// What becomes of requests that can't be handed over as objects to handlers that take those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum OnUnconvertible {
@@ -148,6 +161,7 @@ pub enum OnUnconvertible {
 
 /// The TCP socket at which backends of other hosts attach, by TLS. Its files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Stream {
@@ -163,6 +177,7 @@ pub struct Stream {
 
 /// What a gateway is made of: it takes a restart to change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Profile {
@@ -182,6 +197,7 @@ impl Default for Profile {
 
 /// How a gateway waits for what backends say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Wait {
@@ -203,11 +219,13 @@ impl From<Wait> for WaitPolicy {
 
 /// A group of backends: one tenant, or one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Group {
     /// Users whose processes may attach to it, each by name or number. Without any, the gateway's own user.
     #[serde(deserialize_with = "names::users")]
+    #[cfg_attr(test, schemars(with = "Vec<schema::WordOrNumber>"))]
     pub users: Vec<u32>,
     /// Subjects of certificates, as `CN=orders`, with which processes of other hosts may attach to it by `backends.stream`. Without any,
     /// none may. A certificate without a subject goes by its first DNS name or URI.
@@ -241,6 +259,7 @@ pub struct Group {
 
 /// How backends' calls to elsewhere are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct EgressConfig {
@@ -253,6 +272,7 @@ pub struct EgressConfig {
 
 /// A server elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct TargetConfig {
@@ -290,6 +310,7 @@ impl Default for TargetConfig {
 
 /// What the world may ask for, and backends of elsewhere. Each has a refusal in words, and a reason in `tollfree_gateway_refusals_total`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Limits {
@@ -367,6 +388,7 @@ impl Default for Limits {
 
 /// Where figures are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct MetricsConfig {
@@ -377,6 +399,7 @@ pub struct MetricsConfig {
 
 /// Who is told of calls, one by one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct TracesConfig {
@@ -402,17 +425,45 @@ impl Config {
     /// What a file says, and nothing else.
     ///
     /// # Errors
-    /// [`ConfigError`] names line and key.
-    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+    /// [`ConfigErrors`] name line and key.
+    pub fn from_toml(text: &str) -> Result<Config, ConfigErrors> {
         layers::read(&[Source::Text { name: "gateway.toml".into(), text: text.into() }])
     }
 
     /// What several sources say, a later one before an earlier one.
     ///
     /// # Errors
-    /// [`ConfigError`] names the source, the line in a file, and the key.
-    pub fn read(sources: &[Source]) -> Result<Config, ConfigError> {
+    /// [`ConfigErrors`] name the source, the line in a file, and the key, of each that was found.
+    pub fn read(sources: &[Source]) -> Result<Config, ConfigErrors> {
         layers::read(sources)
+    }
+
+    fn stands_at(&mut self, places: Origins) {
+        self.places = places;
+    }
+
+    /// Where a key was said, or the longest part of it that was: ends in ": " where there is such a place.
+    pub(crate) fn place_of(&self, key: &str) -> String {
+        let mut part = key;
+        loop {
+            if let Some(place) = self.places.0.get(part) {
+                return format!("{place}: ");
+            }
+            match part.rsplit_once('.') {
+                Some((rest, _)) => part = rest,
+                None => return String::new(),
+            }
+        }
+    }
+
+    /// The keys whose values another config has otherwise, each with both values.
+    pub(crate) fn changes(&self, other: &Config) -> Vec<String> {
+        changes::between(&serde_json::json!(self), &serde_json::json!(other))
+    }
+
+    /// The JSON schema of config files, for editors.
+    pub fn json_schema() -> &'static str {
+        include_str!("config/schema.json")
     }
 
     /// The config as JSON, with everything that was not said.

@@ -84,11 +84,12 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    BackendsConfig, Config, ConfigError, Device, EgressConfig, FileMode, Group, GroupDevice,
+    BackendsConfig, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice,
     GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile,
     Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, Word,
 };
 pub use descriptors::raise_descriptor_limit;
+pub use files::Finding;
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
 pub use tables::DescriptorsError;

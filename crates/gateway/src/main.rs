@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
-use tollfree_gateway::{Config, ConfigError, Gateway, Source, raise_descriptor_limit};
+use tollfree_gateway::{Config, ConfigErrors, Gateway, Source, raise_descriptor_limit};
 
 /// Serve gRPC to the world, and dispatch calls to backends that attach
 #[derive(Debug, Parser)]
@@ -40,6 +40,9 @@ enum Command {
 
     /// Print a config
     Show(Show),
+
+    /// Print the JSON schema of config files, for editors
+    Schema,
 }
 
 /// Where the config comes from: the file, then TOLLFREE_GATEWAY_* of the environment, then flags.
@@ -63,12 +66,12 @@ struct Show {
     #[command(flatten)]
     origin: Origin,
 
-    /// Include defaults; required, since there is no other form yet
-    #[arg(long, required = true)]
+    /// Include defaults, as is done without this flag too
+    #[arg(long)]
     effective: bool,
 
-    /// Print JSON; required, since there is no other form yet
-    #[arg(long, required = true)]
+    /// Print JSON, as is done without this flag too
+    #[arg(long)]
     json: bool,
 }
 
@@ -91,7 +94,7 @@ impl Origin {
         file.into_iter().chain([Source::Environment]).chain(device).chain(flags).collect()
     }
 
-    fn read(self) -> Result<Config, ConfigError> {
+    fn read(self) -> Result<Config, ConfigErrors> {
         Config::read(&self.sources())
     }
 }
@@ -110,8 +113,8 @@ impl Failure {
     }
 }
 
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Failure {
+impl From<ConfigErrors> for Failure {
+    fn from(error: ConfigErrors) -> Failure {
         Failure::Refused(error.to_string())
     }
 }
@@ -122,12 +125,11 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => serve(&cli.origin.sources()),
         Some(Command::Check(origin)) => check(origin),
+        Some(Command::Schema) => print(Config::json_schema()),
         Some(Command::Show(show)) => {
-            debug_assert!(show.effective && show.json, "clap asks for both");
-            show.origin
-                .read()
-                .map_err(Failure::from)
-                .and_then(|config| print(&format!("{}\n", config.to_json())))
+            // There is no other form.
+            let Show { origin, effective: _, json: _ } = show;
+            origin.read().map_err(Failure::from).and_then(|config| print(&format!("{}\n", config.to_json())))
         }
     };
     let (words, status) = match done {
@@ -140,8 +142,15 @@ fn main() -> ExitCode {
 }
 
 fn check(origin: Origin) -> Result<(), Failure> {
-    let config = origin.read()?;
-    config.check_files().map_err(|error| Failure::Refused(error.to_string()))?;
+    let findings = origin.read()?.check_surroundings();
+    let (errors, warnings): (Vec<_>, Vec<_>) = findings.into_iter().partition(|finding| finding.is_error);
+    for warning in warnings {
+        eprintln!("tollfree-gateway: warning: {warning}");
+    }
+    if !errors.is_empty() {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        return Err(Failure::Refused(lines.join("\n")));
+    }
     print("the config can be used\n")
 }
 

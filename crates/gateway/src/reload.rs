@@ -12,7 +12,7 @@ use tollfree::gateway::{RateLimitedLog, aside};
 
 use crate::backend_connections::BackendConnections;
 use crate::backends::{NOT_ANY_MORE, Tenants};
-use crate::config::{BackendsConfig, Config, ConfigError, Listener, Register, Source};
+use crate::config::{BackendsConfig, Config, ConfigError, ConfigErrors, Listener, Register, Source};
 use crate::descriptors;
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
@@ -30,7 +30,7 @@ static LET_GO: RateLimitedLog = RateLimitedLog::new();
 pub enum ReloadError {
     /// The new one makes no sense.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] ConfigErrors),
     /// There is no thread to read files on.
     #[error("the config can't be read: {0}")]
     Files(std::io::Error),
@@ -78,12 +78,18 @@ impl Reloader {
         let _one = self.reloading.lock().await;
         let (own, sources) = (self.clone(), sources.to_vec());
         let read = aside(move || own.read(&sources)).await.map_err(ReloadError::Files);
+        let before = self.current.load_full();
         let result = read.and_then(|next| next).map(|next| self.apply(next));
+        let changed = before.changes(&self.current.load()).join("; ");
         match &result {
-            Ok(kept) if kept.is_empty() => tracing::info!("the config was read again"),
+            Ok(kept) if kept.is_empty() => tracing::info!(changed, "the config was read again"),
             Ok(kept) => {
                 let keys = kept.join(", ");
-                tracing::warn!(keys, "the config was read again; these keys change with a restart only");
+                tracing::warn!(
+                    changed,
+                    keys,
+                    "the config was read again; these keys change with a restart only"
+                );
             }
             Err(error) => {
                 self.metrics.config_failures.inc();

@@ -1,7 +1,7 @@
 //! Tables of groups' methods, by the descriptor sets that the config names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollfree::gateway::read_file;
@@ -52,14 +52,8 @@ pub struct DescriptorsError {
 /// The first that is of no use.
 pub(crate) fn read(config: &Config) -> Result<GroupTables, DescriptorsError> {
     let (mut tables, mut sets, mut services) = (GroupTables::default(), Vec::new(), BTreeSet::new());
-    for (group, file) in
-        config.groups.iter().filter_map(|(name, group)| Some((name, group.descriptors.as_ref()?)))
-    {
-        let wrong = |problem| DescriptorsError { group: group.clone(), file: file.clone(), problem };
-        let set = read_file(file, LEN_MAX).map_err(|error| wrong(error.to_string()))?;
-        let of_group = of_set(&set, &mut services).map_err(wrong)?;
-        // Here, where the group and its file are known.
-        Reflection::of(std::slice::from_ref(&set), &services).map_err(wrong)?;
+    for (group, file) in described(config) {
+        let (set, of_group) = read_one(group, file, &mut services)?;
         sets.push(set);
         tracing::info!(group, file = %file.display(), methods = of_group.len(), "its methods' tables were read");
         tables.by_group.insert(group.clone(), Arc::new(of_group));
@@ -68,6 +62,29 @@ pub(crate) fn read(config: &Config) -> Result<GroupTables, DescriptorsError> {
         tables.reflection = Reflection::of(&sets, &services).ok();
     }
     Ok(tables)
+}
+
+/// Reads the descriptor sets of all groups, which blocks the thread, and gives all that are of no use.
+pub(crate) fn check(config: &Config) -> Vec<DescriptorsError> {
+    described(config).filter_map(|(group, file)| read_one(group, file, &mut BTreeSet::new()).err()).collect()
+}
+
+fn described(config: &Config) -> impl Iterator<Item = (&String, &PathBuf)> {
+    config.groups.iter().filter_map(|(name, group)| Some((name, group.descriptors.as_ref()?)))
+}
+
+/// A group's descriptor set and its tables; its services are added to others.
+fn read_one(
+    group: &str,
+    file: &Path,
+    services: &mut BTreeSet<String>,
+) -> Result<(Vec<u8>, Tables), DescriptorsError> {
+    let wrong = |problem| DescriptorsError { group: group.to_owned(), file: file.to_owned(), problem };
+    let set = read_file(file, LEN_MAX).map_err(|error| wrong(error.to_string()))?;
+    let of_group = of_set(&set, services).map_err(wrong)?;
+    // Here, where the group and its file are known.
+    Reflection::of(std::slice::from_ref(&set), services).map_err(wrong)?;
+    Ok((set, of_group))
 }
 
 /// The tables of a set, whose services are added to others.

@@ -13,6 +13,8 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ALL_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tollfree::gateway::{STREAM_PROTOCOL, aside, read_file};
 
+use x509_parser::prelude::{FromDer, X509Certificate};
+
 use crate::config::Tls;
 use crate::metrics::Metrics;
 
@@ -76,6 +78,15 @@ pub(crate) struct Certificates {
 pub(crate) struct Prepared {
     files: Arc<Tls>,
     config: Arc<ServerConfig>,
+}
+
+/// When the first certificate of a file expires, if that can be read.
+pub(crate) fn expiry_of(file: &Path) -> Option<SystemTime> {
+    let bytes = read_file(file, CERTIFICATE_LEN_MAX).ok()?;
+    let certificate = CertificateDer::pem_slice_iter(&bytes).next()?.ok()?;
+    let (_, certificate) = X509Certificate::from_der(&certificate).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// By what a changed file is known.

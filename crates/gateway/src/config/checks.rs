@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollfree::gateway::CallRules;
+use tollfree::gateway::{CallRules, check_service_config};
 
 use super::{Config, device, load_balancing};
 use crate::passed::SCHEME;
@@ -21,69 +21,123 @@ fn complaint(path: &[&str], problem: impl Into<String>) -> Complaint {
     Complaint { path: path.iter().map(|part| (*part).to_owned()).collect(), problem: problem.into() }
 }
 
-/// Whether everything makes sense together.
-pub(super) fn check(config: &Config) -> Result<(), Complaint> {
+/// What makes no sense, of all parts.
+pub(super) fn check(config: &Config) -> Vec<Complaint> {
+    let mut complaints = Complaints(Vec::new());
+    sockets(config, &mut complaints);
+    complaints
+        .hear(service_config(config.backends.service_config.as_deref(), &["backends", "service_config"]));
+    groups(config, &mut complaints);
+    targets(config, &mut complaints);
+    routes(config, &mut complaints);
+    traces(config, &mut complaints);
+    complaints.hear(
+        load_balancing::check(&config.load_balancing)
+            .map_err(|(key, problem)| complaint(&["load_balancing", key], problem)),
+    );
+    complaints
+        .hear(device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem)));
+    profile(config, &mut complaints);
+    limits(config, &mut complaints);
+    complaints.0
+}
+
+/// What was found so far.
+struct Complaints(Vec<Complaint>);
+
+impl Complaints {
+    fn hear(&mut self, checked: Result<(), Complaint>) {
+        self.0.extend(checked.err());
+    }
+
+    fn add(&mut self, path: &[&str], problem: impl Into<String>) {
+        self.0.push(complaint(path, problem));
+    }
+}
+
+/// Addresses, each of which can be bound once.
+fn sockets(config: &Config, complaints: &mut Complaints) {
+    let mut all: Vec<(Vec<&str>, &str)> = Vec::new();
     for (name, listener) in &config.listeners {
-        address(&listener.address, &["listeners", name, "address"])?;
+        let path = ["listeners", name, "address"];
+        complaints.hear(address(&listener.address, &path));
+        all.push((path.to_vec(), &listener.address));
     }
     let socket = &config.backends.socket;
     if !socket.starts_with("shm:///") && !socket.starts_with("shm-abstract:") {
-        return Err(complaint(
+        complaints.add(
             &["backends", "socket"],
             format!("\"{socket}\" is no address of a session: write shm:///path or shm-abstract:name"),
-        ));
+        );
+    }
+    if !socket.starts_with("shm:///") {
+        for (key, is_said) in
+            [("group", config.backends.group.is_some()), ("mode", config.backends.mode.is_some())]
+        {
+            if is_said {
+                complaints.add(
+                    &["backends", key],
+                    "is for a socket with a file: write backends.socket as shm:///path",
+                );
+            }
+        }
     }
     if let Some(stream) = &config.backends.stream {
-        host_and_port(&stream.address, &["backends", "stream", "address"])?;
+        let path = ["backends", "stream", "address"];
+        complaints.hear(host_and_port(&stream.address, &path));
+        all.push((path.to_vec(), &stream.address));
     }
-    service_config(config.backends.service_config.as_deref(), &["backends", "service_config"])?;
-    groups(config)?;
-    targets(config)?;
+    if let Some(metrics) = &config.metrics.address {
+        let path = ["metrics", "address"];
+        complaints.hear(host_and_port(metrics, &path));
+        all.push((path.to_vec(), metrics));
+    }
+    let mut owners: BTreeMap<&str, String> = BTreeMap::new();
+    // Of port 0, the system chooses another each time.
+    for (path, address) in all.into_iter().filter(|(_, address)| !address.ends_with(":0")) {
+        if let Some(owner) = owners.insert(address, path.join(".")) {
+            complaints.add(&path, format!("\"{address}\" is the address of {owner} already: write another"));
+        }
+    }
+}
+
+fn routes(config: &Config, complaints: &mut Complaints) {
     for (route, group) in &config.routes {
         if !is_route(route) {
             let problem = "is neither a service, as acme.v1.Orders, nor a method, as acme.v1.Orders/Get";
-            return Err(complaint(&["routes", route], problem));
-        }
-        if !config.groups.contains_key(group) {
-            return Err(complaint(
-                &["routes", route],
-                format!("there is no group \"{group}\": name it under [groups]"),
-            ));
+            complaints.add(&["routes", route], problem);
+        } else if !config.groups.contains_key(group) {
+            complaints
+                .add(&["routes", route], format!("there is no group \"{group}\": name it under [groups]"));
         }
     }
-    if let Some(metrics) = &config.metrics.address {
-        host_and_port(metrics, &["metrics", "address"])?;
-    }
+}
+
+fn traces(config: &Config, complaints: &mut Complaints) {
     let (endpoint, ratio) = (config.traces.endpoint.as_deref(), config.traces.ratio);
     if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.starts_with("http://")) {
         let problem = format!("\"{endpoint}\" is no collector that can be told: write http://host:port");
-        return Err(complaint(&["traces", "endpoint"], problem));
+        complaints.add(&["traces", "endpoint"], problem);
     }
     if !(0.0..=1.0).contains(&ratio) {
-        return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
+        complaints.add(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1"));
     }
-    load_balancing::check(&config.load_balancing)
-        .map_err(|(key, problem)| complaint(&["load_balancing", key], problem))?;
-    device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem))?;
-    profile(config)?;
-    limits(config)
 }
 
-fn profile(config: &Config) -> Result<(), Complaint> {
+fn profile(config: &Config, complaints: &mut Complaints) {
     let profile = &config.profile;
-    let wrong = |key, value: u32, instead: &str| {
-        Err(complaint(&["profile", key], format!("{value} is out of bounds: write {instead}")))
+    let mut wrong = |key, value: u32, instead: &str| {
+        complaints.add(&["profile", key], format!("{value} is out of bounds: write {instead}"));
     };
     if profile.threads > THREADS_MAX {
-        return wrong("threads", profile.threads, "0 to 1024");
+        wrong("threads", profile.threads, "0 to 1024");
     }
     if !profile.ring_bytes.is_power_of_two() || !(4 << 10..=32 << 10).contains(&profile.ring_bytes) {
-        return wrong("ring_bytes", profile.ring_bytes, "4096, 8192, 16384 or 32768");
+        wrong("ring_bytes", profile.ring_bytes, "4096, 8192, 16384 or 32768");
     }
     if !(64 << 10..=16 << 20).contains(&profile.area_bytes) {
-        return wrong("area_bytes", profile.area_bytes, "65536 to 16777216");
+        wrong("area_bytes", profile.area_bytes, "65536 to 16777216");
     }
-    Ok(())
 }
 
 fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
@@ -113,15 +167,15 @@ fn host_and_port(address: &str, path: &[&str]) -> Result<(), Complaint> {
     }
 }
 
-fn groups(config: &Config) -> Result<(), Complaint> {
+fn groups(config: &Config, complaints: &mut Complaints) {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, group) in &config.groups {
         for service in &group.services {
             if let Some(other) = owners.insert(service, name) {
-                return Err(complaint(
+                complaints.add(
                     &["groups", name, "services"],
                     format!("the service {service} belongs to the group \"{other}\" already"),
-                ));
+                );
             }
         }
         // What the group has of all groups is checked with theirs.
@@ -129,27 +183,25 @@ fn groups(config: &Config) -> Result<(), Complaint> {
         if let Err((key, problem)) = own
             && load_balancing::check(&config.load_balancing).is_ok()
         {
-            return Err(complaint(&["groups", name, "load_balancing", key], problem));
+            complaints.add(&["groups", name, "load_balancing", key], problem);
         }
         if let Err((key, problem)) = device::check(&config.device_of(name))
             && device::check(&config.device).is_ok()
         {
-            return Err(complaint(&["groups", name, "device", key], problem));
+            complaints.add(&["groups", name, "device", key], problem);
         }
-        service_config(group.service_config.as_deref(), &["groups", name, "service_config"])?;
+        complaints.hear(service_config(group.service_config.as_deref(), &["groups", name, "service_config"]));
         for (key, value) in [("calls", group.calls), ("backend_connections", group.backend_connections)] {
             if value == Some(0) {
-                return Err(complaint(
-                    &["groups", name, key],
-                    "0 is too little: write at least 1, or leave the key out",
-                ));
+                let problem = "0 is too little: write at least 1, or leave the key out";
+                complaints.add(&["groups", name, key], problem);
             }
         }
         for target in &group.via {
-            via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;
+            complaints
+                .hear(via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem)));
         }
     }
-    Ok(())
 }
 
 fn service_config(json: Option<&str>, path: &[&str]) -> Result<(), Complaint> {
@@ -177,26 +229,28 @@ fn via(config: &Config, target: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn targets(config: &Config) -> Result<(), Complaint> {
+fn targets(config: &Config, complaints: &mut Complaints) {
     for (name, target) in &config.egress.targets {
         let at = |key| ["egress", "targets", name, key];
         if name.starts_with("group:") || via(config, name).is_err() {
             let problem = format!(
                 "\"{name}\" is no target: write https://host:port, with egress.ca, or http://host:port"
             );
-            return Err(complaint(&["egress", "targets", name], problem));
+            complaints.add(&["egress", "targets", name], problem);
         }
         for address in &target.addresses {
-            host_and_port(address, &at("addresses"))?;
+            complaints.hear(host_and_port(address, &at("addresses")));
         }
         if target.resolve_every_ms < 1000 {
-            return Err(complaint(&at("resolve_every_ms"), "must be at least 1000"));
+            complaints.add(&at("resolve_every_ms"), "must be at least 1000");
         }
         if target.certificate.is_some() != target.key.is_some() {
-            return Err(complaint(&at("certificate"), "a certificate and its key go together"));
+            complaints.add(&at("certificate"), "a certificate and its key go together");
         }
+        let checked = target.service_config.as_deref().map(check_service_config).transpose();
+        complaints
+            .hear(checked.map(drop).map_err(|error| complaint(&at("service_config"), error.to_string())));
     }
-    Ok(())
 }
 
 fn is_route(route: &str) -> bool {
@@ -209,7 +263,7 @@ fn is_route(route: &str) -> bool {
     }
 }
 
-fn limits(config: &Config) -> Result<(), Complaint> {
+fn limits(config: &Config, complaints: &mut Complaints) {
     let limits = &config.limits;
     let least = [
         ("connections", u64::from(limits.connections), 1),
@@ -230,11 +284,7 @@ fn limits(config: &Config) -> Result<(), Complaint> {
     ];
     for (key, value, least) in least {
         if value < least {
-            return Err(complaint(
-                &["limits", key],
-                format!("{value} is too little: write at least {least}"),
-            ));
+            complaints.add(&["limits", key], format!("{value} is too little: write at least {least}"));
         }
     }
-    Ok(())
 }

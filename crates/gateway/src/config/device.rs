@@ -8,17 +8,21 @@ use super::Config;
 
 /// The same for one group: what is not said is as for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct GroupDevice {
     /// See [`Device::batch`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<super::schema::WordOrNumber>"))]
     pub batch: Option<Word<Batch>>,
     /// See [`Device::doorbell`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<super::schema::WordOrNumber>"))]
     pub doorbell: Option<Word<DoorbellMode>>,
     /// See [`Device::spin_us`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<super::schema::WordOrNumber>"))]
     pub spin_us: Option<Word<Spin>>,
     /// See [`Device::hold_us`].
     #[serde(skip_serializing_if = "Option::is_none")]

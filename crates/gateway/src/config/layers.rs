@@ -4,16 +4,18 @@ use std::path::PathBuf;
 
 use figment::error::Kind;
 use figment::providers::{Env, Serialized};
-use figment::value::Value;
+use figment::value::{Dict, Value};
 use figment::{Figment, Profile};
 use tollfree::gateway::read_file;
 
 use super::places::{line_at, line_of, line_of_all};
-use super::registers::path_of;
+use super::registers::{Origins, path_of};
 use super::{Config, checks};
 
 /// Environment variables that say something begin so; `__` stands between the parts of a key.
 const PREFIX: &str = "TOLLFREE_GATEWAY_";
+/// Errors of one config that are told; those behind them are found when these are mended.
+const ERRORS_MAX: usize = 100;
 /// The longest file that is read, in bytes.
 const LEN_MAX: u64 = 4 << 20;
 
@@ -52,6 +54,35 @@ pub struct ConfigError {
     pub key: String,
     /// What is wrong, and what to do.
     pub problem: String,
+}
+
+/// All that is wrong with a config, one on a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// Each, in the order in which they were found. There is one at least.
+    pub fn errors(&self) -> &[ConfigError] {
+        &self.0
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> ConfigErrors {
+        ConfigErrors(vec![error])
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl std::fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (nth, error) in self.0.iter().enumerate() {
+            let line = if nth == 0 { "" } else { "\n" };
+            write!(f, "{line}{error}")?;
+        }
+        Ok(())
+    }
 }
 
 /// The sources' texts, to find lines in.
@@ -94,7 +125,7 @@ fn origin(sources: &[Source], texts: &Texts, path: &[String]) -> Option<String> 
     })
 }
 
-pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
+pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigErrors> {
     let mut texts = Texts(Vec::new());
     let mut figment = Figment::new();
     for source in sources {
@@ -117,23 +148,85 @@ pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
             }
         };
     }
-    let mut config: Config = figment.extract().map_err(|error| {
-        let explained = explained(&error);
-        let source = error.metadata.as_ref().map(|metadata| metadata.name.as_ref());
-        let place = texts.place(source, &explained.path);
-        ConfigError { place, key: explained.key, problem: explained.problem }
-    })?;
-    checks::check(&config).map_err(|complaint| ConfigError {
-        place: texts.place(None, &complaint.path),
-        key: complaint.path.join("."),
-        problem: complaint.problem,
-    })?;
+    let (mut config, mut wrong) = extract(&figment);
+    let known: Vec<Vec<String>> = wrong.iter().map(|explained| explained.path.clone()).collect();
+    // What follows from one mistake is not another.
+    let is_new =
+        |path: &[String]| !known.iter().any(|known| known.starts_with(path) || path.starts_with(known));
+    wrong.extend(checks::check(&config).into_iter().filter(|complaint| is_new(&complaint.path)).map(
+        |complaint| Explained {
+            key: complaint.path.join("."),
+            path: complaint.path,
+            problem: complaint.problem,
+        },
+    ));
+    if !wrong.is_empty() {
+        let error = |Explained { path, key, problem }| {
+            let place = origin(sources, &texts, &path).map(|place| format!("{place}: "));
+            ConfigError { place: place.unwrap_or_else(|| texts.place(None, &path)), key, problem }
+        };
+        return Err(ConfigErrors(wrong.into_iter().map(error).collect()));
+    }
+    let said: Dict = figment.extract().unwrap_or_default();
+    let mut places = Origins::default();
+    note_places(&said, &mut Vec::new(), &mut |path| {
+        if let Some(place) = origin(sources, &texts, path) {
+            places.0.insert(path.join("."), place);
+        }
+    });
+    config.stands_at(places);
     for register in config.registers() {
         if let Some(origin) = origin(sources, &texts, &path_of(&register.name)) {
             config.origins.0.insert(register.name, origin);
         }
     }
     Ok(config)
+}
+
+/// Each key that was said, those of tables too.
+fn note_places(said: &Dict, path: &mut Vec<String>, note: &mut dyn FnMut(&[String])) {
+    for (key, value) in said {
+        path.push(key.clone());
+        note(path);
+        if let Value::Dict(_, inner) = value {
+            note_places(inner, path, note);
+        }
+        path.pop();
+    }
+}
+
+/// The config without what can't be read of it, and what that is.
+fn extract(figment: &Figment) -> (Config, Vec<Explained>) {
+    let mut wrong = Vec::new();
+    let mut said: Dict = match figment.extract() {
+        Ok(said) => said,
+        Err(error) => return (Config::default(), vec![explained(&error)]),
+    };
+    loop {
+        match Figment::from(Serialized::defaults(&said)).extract() {
+            Ok(config) => return (config, wrong),
+            Err(error) => {
+                let explained = explained(&error);
+                let is_removed = wrong.len() < ERRORS_MAX && remove(&mut said, &explained.path);
+                wrong.push(explained);
+                if !is_removed {
+                    return (Config::default(), wrong);
+                }
+            }
+        }
+    }
+}
+
+/// Removes the longest part of a path that is there.
+fn remove(said: &mut Dict, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return false };
+    if let Some(Value::Dict(_, inner)) = said.get_mut(first)
+        && !rest.is_empty()
+        && remove(inner, rest)
+    {
+        return true;
+    }
+    said.remove(first).is_some()
 }
 
 fn whole_file(name: &str, problem: String) -> ConfigError {
@@ -200,7 +293,7 @@ mod tests {
     use super::*;
     use crate::config::{LoadBalancing, Policy};
 
-    fn of(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    fn of(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
         let mut sources = vec![Source::Text { name: "s.toml".into(), text: text.into() }];
         sources.extend(
             flags.iter().map(|(key, value)| Source::Flag { key: (*key).into(), value: (*value).into() }),
@@ -303,6 +396,33 @@ mod tests {
                 assert!(error.contains(word), "{text:?} gives {error:?}, without {word:?}");
             }
         }
+    }
+
+    #[test]
+    fn all_errors_are_told_at_once_each_with_its_place() {
+        let text = "[limits]\nstraems = 1\nstreams = \"many\"\nidle_ms = 0\n[listeners.a]\n[listeners.b]\naddress = \"x:1\"\n\
+                    [listeners.c]\naddress = \"x:1\"\n[groups.g]\nusers = [1, -2]\nvia = [\"inventory\", \"group:h\"]\n[metrics]\naddress = \"x:1\"\n\
+                    [egress.targets.\"http://localhost:1\"]\nservice_config = \"{\"\n";
+        let errors = of(text, &[("limits.drain_ms", "soon")]).unwrap_err();
+        let said: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
+        let wanted = [
+            "s.toml:2: limits.straems: there is no such key",
+            "s.toml:3: limits.streams: ",
+            "s.toml:4: limits.idle_ms: 0 is too little",
+            "--set limits.drain_ms: ",
+            "s.toml:5: listeners.a.address: is missing",
+            "s.toml:9: listeners.c.address: \"x:1\" is the address of listeners.b.address already",
+            "s.toml:11: groups.g.users.1: ",
+            "s.toml:12: groups.g.via: \"inventory\" is no target",
+            "s.toml:12: groups.g.via: \"group:h\"",
+            "s.toml:14: metrics.address: \"x:1\" is the address of listeners.c.address already",
+            "s.toml:16: egress.targets.http://localhost:1.service_config: ",
+        ];
+        for wanted in wanted {
+            assert!(said.iter().any(|said| said.starts_with(wanted)), "{wanted} is not in {said:#?}");
+        }
+        assert_eq!(said.len(), wanted.len(), "{said:#?}");
+        assert_eq!(errors.to_string().lines().count(), wanted.len());
     }
 
     #[test]

@@ -8,10 +8,12 @@ use crate::load_balancing::FUNCTIONS_MAX;
 
 /// How requests are spread among the backend connections of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LoadBalancing {
     /// By what a backend connection is chosen.
+    #[cfg_attr(test, schemars(with = "super::schema::PolicyName"))]
     pub policy: Policy,
     /// Functions (methods) that are remembered for each backend connection, for [`Policy::Affinity`].
     pub functions: u32,
@@ -41,11 +43,13 @@ impl Default for LoadBalancing {
 
 /// The same for one group: what is not said is as for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct GroupLoadBalancing {
     /// See [`LoadBalancing::policy`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<super::schema::PolicyName>"))]
     pub policy: Option<Policy>,
     /// See [`LoadBalancing::functions`].
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ use tollfree::gateway::{group_number, user_number};
 
 /// The number of a group of users, which a config may say by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "super::schema::WordOrNumber"))]
 pub struct UserGroup(pub u32);
 
 impl<'de> Deserialize<'de> for UserGroup {
@@ -18,6 +19,7 @@ impl<'de> Deserialize<'de> for UserGroup {
 
 /// The mode of a file, which a config says as a text of octal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "String"))]
 pub struct FileMode(pub u32);
 
 impl Serialize for FileMode {

@@ -131,7 +131,9 @@ impl Config {
             let explained = explained(&error);
             wrong(&explained.key, explained.problem)
         })?;
-        checks::check(&config).map_err(|complaint| wrong(&complaint.path.join("."), complaint.problem))?;
+        if let Some(complaint) = checks::check(&config).into_iter().next() {
+            return Err(wrong(&complaint.path.join("."), complaint.problem));
+        }
         config.origins = self.origins.clone();
         config.origins.0.insert(name.to_owned(), "ctl".into());
         Ok(config)

@@ -68,10 +68,15 @@ fn it_reads_its_config_again_when_it_is_told() {
     assert!(error.contains("gateway.toml:4: limits.streams"), "{error}");
     write("streams = 6");
     kill_process(pid, Signal::HUP).unwrap();
-    said("was read again");
+    assert_eq!(said("was read again")["changed"], "limits.streams: 5 -> 6");
     kill_process(pid, Signal::TERM).unwrap();
     said("stopped");
     assert!(child.wait().unwrap().success());
+}
+
+/// The line of the key behind a table that follows a text.
+fn socket_line(before: &str) -> usize {
+    before.lines().count() + 2
 }
 
 #[test]
@@ -98,13 +103,76 @@ fn configs_are_checked_and_shown() {
     // So are the files that it names.
     let tls = "[listeners.world]\naddress = \"127.0.0.1:0\"\ntls = { certificate = \"gone.pem\", key = \"gone.pem\" }\n";
     let descriptors = "[groups.shop]\ndescriptors = \"gone.binpb\"\n";
-    for (text, said) in [(tls, "listeners.world.tls"), (descriptors, "groups.shop.descriptors: gone.binpb")] {
+    let socket = "[backends]\nsocket = \"shm:///no/such/directory/x.sock\"\n";
+    let host = "[metrics]\naddress = \"no-such-host.invalid:1\"\n";
+    for (text, said) in [
+        (tls, "gateway.toml:3: listeners.world.tls"),
+        (descriptors, "gateway.toml:2: groups.shop.descriptors: gone.binpb"),
+        (host, "gateway.toml:2: metrics.address: \"no-such-host.invalid:1\" can't be resolved"),
+    ] {
         std::fs::write(&config, text).unwrap();
         let bad = run(&["check"]);
         let words = String::from_utf8_lossy(&bad.stderr).into_owned();
         assert_eq!(bad.status.code(), Some(2), "{words}");
         assert!(words.contains(said), "{words}");
     }
+    // All at once.
+    std::fs::write(&config, format!("{tls}{descriptors}{socket}{host}")).unwrap();
+    let words = String::from_utf8_lossy(&run(&["check"]).stderr).into_owned();
+    for key in ["listeners.world.tls", "groups.shop.descriptors", "metrics.address"] {
+        assert!(words.contains(key), "{words}");
+    }
+    let line = socket_line(&format!("{tls}{descriptors}"));
+    let warning =
+        format!("gateway.toml:{line}: backends.socket: the directory /no/such/directory is not there");
+    assert!(words.contains(&warning), "{words}");
+}
+
+/// A certificate that has expired is an error, one that soon does a warning.
+#[test]
+fn certificates_that_expire_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("gateway.toml");
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(directory.path().join("key.pem"), key.serialize_pem()).unwrap();
+    let text = "backends.socket = \"shm-abstract:x\"\n[listeners.world]\naddress = \"127.0.0.1:0\"\n\
+                tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n";
+    std::fs::write(&config, text).unwrap();
+    let check = |days: i64| {
+        let mut parameters = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        let now = std::time::SystemTime::now();
+        let at = |days: i64| match days {
+            0.. => now + std::time::Duration::from_secs(days as u64 * 86_400),
+            _ => now - std::time::Duration::from_secs(days.unsigned_abs() * 86_400),
+        };
+        (parameters.not_before, parameters.not_after) = (at(-400).into(), at(days).into());
+        let certificate = parameters.self_signed(&key).unwrap();
+        std::fs::write(directory.path().join("cert.pem"), certificate.pem()).unwrap();
+        let done = gateway(directory.path()).arg("check").arg("--config").arg(&config).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, words) = check(-1);
+    assert_eq!(status, Some(2), "{words}");
+    assert!(
+        words.contains(
+            "gateway.toml:4: listeners.world.tls.certificate: cert.pem: the certificate has expired"
+        ),
+        "{words}"
+    );
+    let (status, words) = check(5);
+    assert_eq!(status, Some(0), "{words}");
+    assert!(words.contains("warning: ") && words.contains("expires in 4 days"), "{words}");
+    assert_eq!(check(100), (Some(0), String::new()));
+}
+
+#[test]
+fn the_schema_is_printed_and_show_needs_no_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |argument: &str| gateway(directory.path()).arg(argument).output().unwrap().stdout;
+    let schema: Value = serde_json::from_slice(&run("schema")).unwrap();
+    assert_eq!(schema["$defs"]["Limits"]["properties"]["streams"]["default"], 256);
+    let shown: Value = serde_json::from_slice(&run("show")).unwrap();
+    assert_eq!(shown["limits"]["streams"], 256);
 }
 
 #[test]

@@ -94,6 +94,14 @@ impl CallRules {
     }
 }
 
+/// Whether a channel could go by a service config.
+///
+/// # Errors
+/// [`ServiceConfigError`], which names the field.
+pub fn check_service_config(json: &str) -> Result<(), ServiceConfigError> {
+    ServiceConfig::parse(json).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -68,7 +68,7 @@ pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use crate::server::http2_body::Http2RequestBody;
 pub use crate::trouble::for_outside;
 pub use admission::Admission;
-pub use call_rules::CallRules;
+pub use call_rules::{CallRules, check_service_config};
 pub use dispatch::{Dispatch, Unanswered};
 pub use out_of_band::OutOfBandMessages;
 #[cfg(feature = "tls")]

@@ -194,11 +194,7 @@ async fn targets_are_shown_the_certificate_of_the_config() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_target_is_said_at_the_start() {
-    let wrong = [
-        ("service_config = \"{\"", "service config"),
-        ("ca = \"/nowhere.pem\"", "/nowhere.pem can't be read"),
-    ];
-    for (line, words) in wrong {
+    for (line, words) in [("ca = \"/nowhere.pem\"", "/nowhere.pem can't be read")] {
         let text = format!(
             "backends.socket = \"shm:///tmp/never-bound.sock\"\n[egress.targets.\"http://inventory:1\"]\n{line}\n"
         );
@@ -212,6 +208,7 @@ async fn what_is_wrong_with_a_target_is_said_at_the_start() {
         ("[egress.targets.\"https://inventory:1\"]", "egress.targets"),
         ("[egress.targets.\"http://inventory:1\"]\naddresses = [\"b\"]", "addresses"),
         ("[egress.targets.\"http://inventory:1\"]\nkey = \"k\"", "go together"),
+        ("[egress.targets.\"http://inventory:1\"]\nservice_config = \"{\"", "service config"),
         ("[egress.targets.\"http://inventory:1\"]\nresolve_every_ms = 1", "at least 1000"),
     ] {
         let error = tollfree_gateway::Config::from_toml(&format!("{line}\n")).unwrap_err().to_string();
