@@ -188,6 +188,15 @@ impl BackendConnection {
         !self.is_leaving() && !self.hang.is_hung()
     }
 
+    /// How metrics and the access log call it: its process and its number there.
+    pub(crate) fn label(&self) -> String {
+        let number = self.attached.backend_connection();
+        match self.attached.remote() {
+            Some(remote) => format!("{} at {}/{number}", remote.subject, remote.address),
+            None => format!("{}/{number}", self.attached.process().identity.pid),
+        }
+    }
+
     /// Gives `count` what was announced up to the last time, and up to now.
     pub(crate) fn count_announced<R>(&self, count: impl FnOnce(&Announced, &Announced) -> R) -> R {
         let mut counted = self.announced.lock();

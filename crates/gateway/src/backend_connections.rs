@@ -56,6 +56,10 @@ impl Place {
         self.spot.backend_connection.group()
     }
 
+    pub(crate) fn backend_connection(&self) -> &Arc<BackendConnection> {
+        &self.spot.backend_connection
+    }
+
     /// For memory that the call holds.
     pub(crate) fn charge(&self) -> Charge {
         Charge::none(self.claim.stake())
@@ -204,6 +208,9 @@ impl BackendConnections {
     /// What the service config says of a call.
     pub(crate) fn rules_of(&self, path: &str, group: Option<&str>) -> Option<Arc<CallRules>> {
         let table = self.table.load();
+        if table.policies().are_none() {
+            return None;
+        }
         let wanted = group.or_else(|| table.group_of(path));
         table.policies().of_group(wanted).cloned()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -16,7 +16,10 @@ use tollfree::gateway::{Dispatch, Holdings, OutOfBandMessages, header_list};
 use tollfree::metrics::ServedCall;
 use tonic::{Code, Status};
 
+use crate::access_line::AccessEntry;
+use crate::access_log::AccessLog;
 use crate::arrival::Pace;
+use crate::backend_connection::BackendConnection;
 use crate::backend_connections::Place;
 use crate::client::Client;
 use crate::config::{Config, Limits};
@@ -364,11 +367,68 @@ pub(crate) struct Record {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) span: Option<CallSpan>,
+    pub(crate) logged: Option<Logged>,
+    /// Whom it was handed to last.
+    pub(crate) answered_by: Option<Arc<BackendConnection>>,
+    /// Bytes of the answer's messages.
+    pub(crate) sent_bytes: u64,
     pub(crate) is_served: bool,
     pub(crate) code: Option<Code>,
 }
 
+/// What the access log has of a request, and the log.
+pub(crate) struct Logged {
+    log: Arc<AccessLog>,
+    time: SystemTime,
+    user_agent: String,
+    trace: String,
+}
+
+impl Logged {
+    pub(crate) fn new(log: &Arc<AccessLog>, headers: &HeaderMap) -> Logged {
+        let text = |name: &str| {
+            headers
+                .get(name)
+                .map_or_else(String::new, |value| String::from_utf8_lossy(value.as_bytes()).into())
+        };
+        Logged {
+            log: log.clone(),
+            time: SystemTime::now(),
+            user_agent: text("user-agent"),
+            trace: text("traceparent"),
+        }
+    }
+}
+
 impl Record {
+    /// Its place is, or was, at a backend connection.
+    pub(crate) fn answered_by(&mut self, place: &Place) {
+        self.answered_by = Some(place.backend_connection().clone());
+    }
+
+    /// Has the call's line written, if it is to have one.
+    fn log(&mut self, code: Code, received: u64) {
+        let Some(Logged { log, time, user_agent, trace }) = self.logged.take() else { return };
+        if !log.wants(code) {
+            return;
+        }
+        let (client, answered_by) = (self.passage.client(), self.answered_by.as_ref());
+        log.write(AccessEntry {
+            time,
+            duration: self.began.elapsed(),
+            method: std::mem::take(&mut self.path),
+            code,
+            client: client.address().to_owned(),
+            subject: client.subject().to_owned(),
+            group: answered_by.map_or_else(String::new, |backend| backend.group().to_owned()),
+            backend: answered_by.map_or_else(String::new, |backend| backend.label()),
+            request_bytes: received,
+            answer_bytes: self.sent_bytes,
+            user_agent,
+            trace,
+        });
+    }
+
     fn heed(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             self.code = Some(Code::from_bytes(status.as_bytes()));
@@ -392,6 +452,10 @@ impl Drop for Record {
         let received = self.passage.message_bytes.load(Ordering::Relaxed);
         self.call.received(usize::try_from(received).unwrap_or(usize::MAX));
         self.call.end(code);
+        if let Some(backend_connection) = &self.answered_by {
+            backend_connection.dispatcher().ended.add(code, self.began.elapsed());
+        }
+        self.log(code, received);
         self.meter.call_ended();
     }
 }
@@ -539,6 +603,7 @@ impl Answer {
     /// An answer that a backend connection gives.
     pub(crate) fn at(mut self, place: Place) -> Answer {
         self.body.charge = Some(place.charge());
+        self.record.answered_by(&place);
         self.place = Some(place);
         self
     }
@@ -557,7 +622,9 @@ impl Answer {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self;
         let came = ready!(this.body.poll(cx));
-        this.record.call.sent(this.body.lengths.take_passed() as usize);
+        let sent = this.body.lengths.take_passed();
+        this.record.sent_bytes += sent;
+        this.record.call.sent(sent as usize);
         match came {
             BodyProgress::Frame(mut frame) => {
                 if let Some(trailers) = frame.trailers_mut() {

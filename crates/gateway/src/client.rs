@@ -27,6 +27,7 @@ pub(crate) struct Client {
     /// What its connection holds of groups.
     claimant: Arc<Claimant>,
     class: Class,
+    subject: String,
 }
 
 /// What kind of address a client has: a label of a metric.
@@ -85,6 +86,7 @@ impl Client {
             owner: None,
             claimant: Arc::default(),
             class,
+            subject: String::new(),
         };
         client.say(Caller::ADDRESS, address);
         client
@@ -98,13 +100,15 @@ impl Client {
     /// With the name by which a backend of another host is let in.
     pub(crate) fn with_subject(mut self, subject: &str) -> Client {
         self.say(Caller::SUBJECT, subject);
+        self.subject = subject.to_owned();
         self
     }
 
     /// With what the certificate says that was checked in the handshake.
     pub(crate) fn with_certificate(mut self, der: &[u8]) -> Client {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return self };
-        self.say(Caller::SUBJECT, &certificate.subject().to_string());
+        self.subject = certificate.subject().to_string();
+        self.say(Caller::SUBJECT, &self.subject.clone());
         if let Ok(Some(names)) = certificate.subject_alternative_name() {
             let names = names.value.general_names.iter().filter_map(|name| match name {
                 GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
@@ -154,6 +158,11 @@ impl Client {
     /// Where it is.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The subject of its certificate; empty without one.
+    pub(crate) fn subject(&self) -> &str {
+        &self.subject
     }
 
     fn say(&mut self, name: HeaderName, text: &str) {

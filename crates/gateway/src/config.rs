@@ -63,6 +63,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Who is told of calls, one by one.
     pub traces: TracesConfig,
+    /// Where a line is written for each call from the world.
+    pub access_log: AccessLogConfig,
     /// Where it was said.
     #[serde(skip)]
     pub(crate) origins: Origins,
@@ -414,6 +416,31 @@ pub struct TracesConfig {
 
 // No part of it is ever NaN: the ratio is checked.
 impl Eq for TracesConfig {}
+
+/// Where a line is written for each call from the world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct AccessLogConfig {
+    /// The file, or `stdout`. Without it, there is no such log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The share of the calls that end OK that have a line, from 0 to 1. Calls that fail have one always.
+    pub ratio: f64,
+    /// A line with fields in braces, such as `{time} {method} {status}`. Without it, a line is an object of JSON with all fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
+// No part of it is ever NaN: the ratio is checked.
+impl Eq for AccessLogConfig {}
+
+impl Default for AccessLogConfig {
+    fn default() -> AccessLogConfig {
+        AccessLogConfig { path: None, ratio: 1.0, template: None }
+    }
+}
 
 impl Default for TracesConfig {
     fn default() -> TracesConfig {

@@ -11,10 +11,11 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use crate::access_log::AccessLog;
 use crate::arrival;
 use crate::backend_connection::Handover;
 use crate::backend_connections::{BackendConnections, Wanted};
-use crate::bodies::{Answer, Asked, Passage, Record};
+use crate::bodies::{Answer, Asked, Logged, Passage, Record};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Meter;
@@ -41,6 +42,7 @@ pub(crate) struct Frontend {
     pub(crate) connections: Arc<Connections>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Traces>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) health: Health,
 }
 
@@ -66,6 +68,9 @@ impl Frontend {
             metrics: self.metrics.clone(),
             meter,
             span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
+            logged: self.access_log.as_ref().map(|log| Logged::new(log, request.headers())),
+            answered_by: None,
+            sent_bytes: 0,
             is_served: false,
             code: None,
         };
@@ -173,6 +178,7 @@ impl Frontend {
                 response
             }
             Err(inside) => {
+                record.answered_by(&place);
                 let status = inside.told(place.group(), &record.path);
                 self.metrics.monitor.failed("backend_connection", &record.path, status.message());
                 status.into_http()

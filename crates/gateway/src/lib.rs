@@ -17,6 +17,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access_line;
+mod access_log;
 mod account;
 mod arrival;
 mod backend_connection;
@@ -47,6 +49,7 @@ mod page;
 mod passed;
 mod peer;
 mod policies;
+mod process_metrics;
 mod reflection;
 mod refusal;
 mod reload;
@@ -70,6 +73,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree::gateway::{BindError, aside};
 
+use crate::access_log::AccessLog;
 use crate::backend_connections::BackendConnections;
 use crate::backends::{Backends, Tenants};
 use crate::egress::{Egress, EgressFiles};
@@ -84,9 +88,9 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    BackendsConfig, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice,
-    GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile,
-    Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, Word,
+    AccessLogConfig, BackendsConfig, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode,
+    Group, GroupDevice, GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible,
+    Policy, Profile, Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;
@@ -123,6 +127,14 @@ pub enum StartError {
     /// The socket at which its state is read.
     #[error("the control socket, next to backends.socket: {0}")]
     Control(BindError),
+    /// The access log.
+    #[error("access_log.path: {path} can't be opened: {source}")]
+    AccessLog {
+        /// As configured.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The collector of traces.
     #[error("traces.endpoint: {endpoint} can't be used: {source}")]
     Traces {
@@ -183,6 +195,9 @@ impl Serving {
         self.let_go.send_replace(true);
         let let_go = async { while self.inside.join_next().await.is_some() {} };
         _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
+        if let Some(access_log) = self.frontend.access_log.clone() {
+            _ = tokio::task::spawn_blocking(move || access_log.end()).await;
+        }
         if self.frontend.traces.is_some() {
             // It waits for the collector.
             let frontend = self.frontend.clone();
@@ -235,8 +250,14 @@ impl Gateway {
                     .map_err(|source| StartError::Metrics { address: address.clone(), source })?,
             ),
         };
+        let access_log = AccessLog::open(&config.access_log, metrics.access_lines_left_out.clone());
+        let access_log = access_log.map_err(|source| StartError::AccessLog {
+            path: config.access_log.path.clone().unwrap_or_default(),
+            source,
+        })?;
         let socket = &config.backends.socket;
         let reloader = Reloader {
+            access_log: access_log.clone(),
             current: current.clone(),
             tenants: tenants.clone(),
             backend_connections: backend_connections.clone(),
@@ -269,6 +290,7 @@ impl Gateway {
             connections: Arc::default(),
             metrics,
             traces,
+            access_log,
             health,
         });
         Ok(Gateway { listeners, backends, page, control, frontend, stop, reloader })

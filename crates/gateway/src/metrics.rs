@@ -1,22 +1,30 @@
 //! Figures: what any Tollfree server counts, and the gateway's own.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::gateway::{Announced, RateLimitedLog};
 use tollfree::metrics::BOUNDS;
 use tollfree_control::{BackendConnectionState, DeviceState, MethodState, ObjectState, State};
 
+use tonic::Code;
+
+use crate::access_line::status_name;
 use crate::client::Client;
 use crate::config::{Device, Policy};
 use crate::conversion::{Conversion, Conversions};
 use crate::monitor::{self, Monitor};
+use crate::process_metrics::ProcessMetrics;
 use crate::refusal::Refusal;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,6 +46,46 @@ static LOGGED: [RateLimitedLog; Refusal::ALL.len()] = [const { RateLimitedLog::n
 struct OfGroup {
     group: String,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfListener {
+    listener: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfGroupAndStatus {
+    group: String,
+    status: &'static str,
+}
+
+/// How the calls from the world end that a group was given. Nothing is looked up for a call but a number.
+pub(crate) struct EndedCalls {
+    group: String,
+    calls: Family<OfGroupAndStatus, Counter>,
+    /// By code, each made with the first call that ends so.
+    by_status: [OnceLock<Counter>; STATUSES],
+    seconds: Histogram,
+}
+
+impl EndedCalls {
+    /// One has ended.
+    pub(crate) fn add(&self, code: Code, time: Duration) {
+        let counter = self.by_status[code as usize % STATUSES].get_or_init(|| {
+            let label = OfGroupAndStatus { group: self.group.clone(), status: status_name(code) };
+            self.calls.get_or_create_owned(&label)
+        });
+        counter.inc();
+        self.seconds.observe(time.as_secs_f64());
+    }
+}
+
+/// The version, as Prometheus' users look for it.
+fn build_info() -> Info<[(&'static str, &'static str); 1]> {
+    Info::new([("version", env!("CARGO_PKG_VERSION"))])
+}
+
+/// Codes that a call can end with.
+const STATUSES: usize = 17;
 
 /// One backend connection: its process and its number there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,6 +140,12 @@ pub(crate) struct Metrics {
     outstanding: Family<OfGroup, Gauge>,
     hangs: Family<OfGroup, Counter>,
     ejections: Family<OfGroup, Counter>,
+    calls: Family<OfGroupAndStatus, Counter>,
+    call_seconds: Family<OfGroup, Histogram>,
+    certificate_expiry: Family<OfListener, Gauge>,
+    /// Lines of the access log that were left out.
+    pub(crate) access_lines_left_out: Counter<u64, AtomicU64>,
+    process: ProcessMetrics,
     retries: Family<OfGroup, Counter>,
     backend_takes_calls: Family<OfBackend, Gauge>,
     backend_outstanding: Family<OfBackend, Gauge>,
@@ -134,6 +188,11 @@ impl Metrics {
             outstanding: Family::default(),
             hangs: Family::default(),
             ejections: Family::default(),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
+            certificate_expiry: Family::default(),
+            access_lines_left_out: Counter::default(),
+            process: ProcessMetrics::new(&mut registry),
             retries: Family::default(),
             backend_takes_calls: Family::default(),
             backend_outstanding: Family::default(),
@@ -186,6 +245,27 @@ impl Metrics {
             "Attempts of calls that were made again after a failure",
             metrics.retries.clone(),
         );
+        own.register(
+            "calls",
+            "Calls from the world that a group was given, by status",
+            metrics.calls.clone(),
+        );
+        let seconds = "How long these took, from their headers to the last byte of the answer";
+        own.register_with_unit("call", seconds, Unit::Seconds, metrics.call_seconds.clone());
+        let left_out = metrics.access_lines_left_out.clone();
+        own.register(
+            "access_log_lines_left_out",
+            "Lines of the access log that were left out or lost",
+            left_out,
+        );
+        let expiry = "When the certificate of a listener expires, since 1970";
+        own.register_with_unit(
+            "certificate_expiry_timestamp",
+            expiry,
+            Unit::Seconds,
+            metrics.certificate_expiry.clone(),
+        );
+        own.register("build", "1, with the version of the gateway", build_info());
         let takes = "1 while a backend connection gets new calls, 0 while it hangs, is ejected or is leaving";
         own.register("backend_takes_calls", takes, metrics.backend_takes_calls.clone());
         let outstanding = "Calls under way at a backend connection";
@@ -277,6 +357,7 @@ impl Metrics {
         backends: &BTreeMap<String, Vec<BackendConnectionState>>,
     ) -> String {
         self.show_backends(backends);
+        self.process.look();
         self.log_lines_left_out.inner().store(RateLimitedLog::left_out(), Ordering::Relaxed);
         // Nothing is left of groups that have gone, and of policies that hold no more.
         self.waiting.clear();
@@ -315,6 +396,22 @@ impl Metrics {
         // Writing into a text can't fail.
         _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
+    }
+
+    /// A listener's certificate expires at a time, since 1970.
+    pub(crate) fn certificate_expires(&self, listener: &str, time: Duration) {
+        let label = OfListener { listener: listener.to_owned() };
+        self.certificate_expiry.get_or_create(&label).set(time.as_secs() as i64);
+    }
+
+    /// Where it is counted how a group's calls end.
+    pub(crate) fn ended_calls(&self, group: &str) -> EndedCalls {
+        EndedCalls {
+            group: group.to_owned(),
+            calls: self.calls.clone(),
+            by_status: Default::default(),
+            seconds: self.call_seconds.get_or_create_owned(&OfGroup { group: group.to_owned() }),
+        }
     }
 
     /// Nothing is left of backend connections that have gone.
@@ -418,6 +515,10 @@ impl Metrics {
             [&self.publications, &self.sends, &self.rings, &self.hangs, &self.ejections, &self.retries]
         {
             family.remove(&label);
+        }
+        self.call_seconds.remove(&label);
+        for code in (0..STATUSES as i32).map(Code::from_i32) {
+            self.calls.remove(&OfGroupAndStatus { group: group.to_owned(), status: status_name(code) });
         }
         let steered = Balanced { group: group.to_owned(), policy: Policy::Affinity.name() };
         for family in [&self.affinity_hits, &self.affinity_misses] {

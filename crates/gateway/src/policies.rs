@@ -40,6 +40,11 @@ impl Policies {
         }
     }
 
+    /// Whether nothing is said of any call.
+    pub(crate) fn are_none(&self) -> bool {
+        self.others.is_none() && self.by_group.is_empty()
+    }
+
     /// What holds for a group's calls.
     pub(crate) fn of_group(&self, group: Option<&str>) -> Option<&Arc<CallRules>> {
         let own = group.and_then(|group| self.by_group.get(group));

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tollfree::gateway::{RateLimitedLog, aside};
 
+use crate::access_log::AccessLog;
 use crate::backend_connections::BackendConnections;
 use crate::backends::{NOT_ANY_MORE, Tenants};
 use crate::config::{BackendsConfig, Config, ConfigError, ConfigErrors, Listener, Register, Source};
@@ -49,6 +50,7 @@ pub struct Reloader {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) backend_connections: Arc<BackendConnections>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
     /// By listener.
     pub(crate) certificates: BTreeMap<String, Arc<Certificates>>,
     /// One change at a time.
@@ -80,6 +82,9 @@ impl Reloader {
         let read = aside(move || own.read(&sources)).await.map_err(ReloadError::Files);
         let before = self.current.load_full();
         let result = read.and_then(|next| next).map(|next| self.apply(next));
+        if result.is_ok() {
+            self.access_log.iter().for_each(|access_log| access_log.reopen());
+        }
         let changed = before.changes(&self.current.load()).join("; ");
         match &result {
             Ok(kept) if kept.is_empty() => tracing::info!(changed, "the config was read again"),
@@ -230,6 +235,10 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
     if new.traces != old.traces {
         kept.push("traces".into());
         new.traces = old.traces.clone();
+    }
+    if new.access_log != old.access_log {
+        kept.push("access_log".into());
+        new.access_log = old.access_log.clone();
     }
     if new.egress != old.egress {
         kept.push("egress".into());

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use tokio_rustls::rustls::crypto::ring;
@@ -92,6 +92,13 @@ pub(crate) fn expiry_of(file: &Path) -> Option<SystemTime> {
 /// By what a changed file is known.
 type Look = Vec<Option<(SystemTime, u64)>>;
 
+/// What a look at the files has found.
+struct News {
+    look: Look,
+    prepared: Option<Result<Prepared, TlsError>>,
+    expiry: Option<SystemTime>,
+}
+
 impl Certificates {
     /// Reads the files aside.
     pub(crate) async fn read(files: &Tls, protocol: Protocol) -> Result<Certificates, TlsError> {
@@ -134,11 +141,15 @@ impl Certificates {
         files.into_iter().flatten().map(look).collect()
     }
 
-    /// What the files hold, if they have changed. Blocks the thread.
-    fn news(&self, seen: Option<&Look>) -> (Look, Option<Result<Prepared, TlsError>>) {
+    /// What the files hold, if they have changed, and when the certificate expires, if that may have changed. Blocks the thread.
+    fn news(&self, seen: Option<&Look>) -> News {
         let look = self.look();
         let is_news = seen.is_some_and(|seen| *seen != look);
-        (look, is_news.then(|| self.prepare(&self.files.load())))
+        let expiry = match seen.is_none() || is_news {
+            true => expiry_of(&self.files.load().certificate),
+            false => None,
+        };
+        News { look, prepared: is_news.then(|| self.prepare(&self.files.load())), expiry }
     }
 
     /// Reads the files again whenever they have changed, until it is dropped. What can't be read leaves all as it is.
@@ -146,8 +157,11 @@ impl Certificates {
         let mut seen = None;
         loop {
             let (own, before) = (self.clone(), seen.clone());
-            if let Ok((look, news)) = aside(move || own.news(before.as_ref())).await {
-                match news {
+            if let Ok(News { look, prepared, expiry }) = aside(move || own.news(before.as_ref())).await {
+                if let Some(expiry) = expiry.and_then(|expiry| expiry.duration_since(UNIX_EPOCH).ok()) {
+                    metrics.certificate_expires(&listener, expiry);
+                }
+                match prepared {
                     None => {}
                     Some(Ok(prepared)) => {
                         self.use_these(prepared);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tollfree::gateway::{CallRules, check_service_config};
 
 use super::{Config, device, load_balancing};
+use crate::access_line::Template;
 use crate::passed::SCHEME;
 use crate::target::Name;
 
@@ -119,8 +120,13 @@ fn traces(config: &Config, complaints: &mut Complaints) {
         let problem = format!("\"{endpoint}\" is no collector that can be told: write http://host:port");
         complaints.add(&["traces", "endpoint"], problem);
     }
-    if !(0.0..=1.0).contains(&ratio) {
-        complaints.add(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1"));
+    for (section, ratio) in [("traces", ratio), ("access_log", config.access_log.ratio)] {
+        if !(0.0..=1.0).contains(&ratio) {
+            complaints.add(&[section, "ratio"], format!("{ratio} is no share: write 0 to 1"));
+        }
+    }
+    if let Some(Err(problem)) = config.access_log.template.as_deref().map(Template::parse) {
+        complaints.add(&["access_log", "template"], problem);
     }
 }
 

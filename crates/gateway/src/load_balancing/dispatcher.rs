@@ -10,7 +10,7 @@ use super::rules::Rules;
 use crate::backend_connections::Spot;
 use crate::config::LoadBalancing;
 use crate::memory::Memory;
-use crate::metrics::Metrics;
+use crate::metrics::{EndedCalls, Metrics};
 use crate::outliers::Outliers;
 use crate::shares::Shares;
 
@@ -23,6 +23,7 @@ pub(crate) struct Dispatcher {
     pub(crate) shares: Arc<Shares>,
     pub(crate) outstanding: Gauge,
     pub(crate) outliers: Outliers,
+    pub(crate) ended: EndedCalls,
     hits: Counter,
     misses: Counter,
 }
@@ -39,6 +40,7 @@ impl Dispatcher {
             shares: Arc::new(Shares::new(Memory::new(metrics.memory(group)))),
             outstanding: metrics.outstanding(group),
             outliers: Outliers::default(),
+            ended: metrics.ended_calls(group),
         }
     }
 

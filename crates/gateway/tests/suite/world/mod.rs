@@ -1,5 +1,6 @@
 //! The gateway from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
+mod access_log;
 mod answers;
 mod arrivals;
 mod batch_ends;

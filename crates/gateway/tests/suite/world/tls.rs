@@ -68,6 +68,9 @@ async fn tls_is_served() {
     let mut client = ProbeClient::new(connect(&lab, authority.trust()).await.unwrap());
     client.unary(Ask { body: vec![1; 100_000], ..Ask::default() }).await.unwrap();
     connect(&lab, Authority::new().trust()).await.expect_err("another authority");
+    let expiry = "tollfree_gateway_certificate_expiry_timestamp_seconds{listener=\"world\"}";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    lab.until_figure(expiry, |at| at > now).await;
     lab.until_figure("tollfree_gateway_refusals_total{reason=\"handshake\"}", |count| count >= 1.0).await;
 }
 
