@@ -305,6 +305,15 @@ pub(crate) async fn serve<S>(
     meter.calls_ended().await;
 }
 
+/// A connection is cut whose calls were to be over by now: each is counted, and the log has a line.
+fn tell_cut(frontend: &Frontend, client: &Client, calls: u32) {
+    if calls > 0 {
+        let words = format!("{calls} calls were cut off: they were not over within limits.drain_ms");
+        frontend.metrics.refused(Refusal::Drain, client, "", &words);
+        frontend.metrics.calls_cut.inc_by(calls.into());
+    }
+}
+
 async fn until_end<S>(
     frontend: Arc<Frontend>,
     metered: Metered<S>,
@@ -351,7 +360,10 @@ async fn until_end<S>(
             }
             () = tokio::time::sleep_until(due), if is_draining => {
                 // What is left then is cut off, and a client that would only be waited for is before.
-                if Instant::now() >= cut || meter.is_quiet(told) {
+                if Instant::now() >= cut {
+                    return tell_cut(&frontend, &client, meter.calls.load(Ordering::Relaxed));
+                }
+                if meter.is_quiet(told) {
                     return;
                 }
                 due = cut.min(Instant::now() + QUIET);

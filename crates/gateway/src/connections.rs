@@ -101,6 +101,7 @@ impl Connections {
         &self,
         id: &str,
         backend_connections: &BackendConnections,
+        who: &str,
     ) -> Result<ConnectionState, String> {
         let found = self.list(backend_connections).into_iter().find(|connection| connection.id == id);
         let found = found.ok_or_else(|| {
@@ -116,7 +117,7 @@ impl Connections {
         } else if let Some(connected) = number.and_then(|number| self.0.lock().get(&number).cloned()) {
             connected.closing.notify_one();
         }
-        tracing::info!(id, "a connection is closed, as was asked for");
+        tracing::info!(id, who, "a connection is closed, as was asked for");
         Ok(ConnectionState { is_closing: true, ..found })
     }
 }

@@ -142,6 +142,8 @@ pub(crate) struct Metrics {
     ejections: Family<OfGroup, Counter>,
     calls: Family<OfGroupAndStatus, Counter>,
     call_seconds: Family<OfGroup, Histogram>,
+    /// Calls that were cut off at the end of a drain.
+    pub(crate) calls_cut: Counter<u64, AtomicU64>,
     certificate_expiry: Family<OfListener, Gauge>,
     /// Lines of the access log that were left out.
     pub(crate) access_lines_left_out: Counter<u64, AtomicU64>,
@@ -190,6 +192,7 @@ impl Metrics {
             ejections: Family::default(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
+            calls_cut: Counter::default(),
             certificate_expiry: Family::default(),
             access_lines_left_out: Counter::default(),
             process: ProcessMetrics::new(&mut registry),
@@ -258,6 +261,8 @@ impl Metrics {
             "Lines of the access log that were left out or lost",
             left_out,
         );
+        let cut = "Calls that were cut off, since they were not over at the end of limits.drain_ms";
+        own.register("calls_cut", cut, metrics.calls_cut.clone());
         let expiry = "When the certificate of a listener expires, since 1970";
         own.register_with_unit(
             "certificate_expiry_timestamp",

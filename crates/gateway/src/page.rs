@@ -67,13 +67,18 @@ impl Control {
         &self.path
     }
 
-    /// The next reader whom the gateway answers. The file's mode keeps others out; this does so where they reach it all the same.
-    async fn accept(&self) -> io::Result<UnixStream> {
+    /// The next reader whom the gateway answers, and who it is. The file's mode keeps others out; this does so where they reach it all the same.
+    async fn accept(&self) -> io::Result<(UnixStream, String)> {
         let (stream, _) = self.listener.accept().await?;
-        match is_master_of(stream.peer_cred()?.uid(), own_user()) {
-            true => Ok(stream),
-            false => Err(io::ErrorKind::PermissionDenied.into()),
+        let reader = stream.peer_cred()?;
+        if !is_master_of(reader.uid(), own_user()) {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
+        let who = match reader.pid() {
+            Some(pid) => format!("process {pid} of user {}", reader.uid()),
+            None => format!("user {}", reader.uid()),
+        };
+        Ok((stream, who))
     }
 }
 
@@ -82,10 +87,14 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Page {
-    async fn accept(&self) -> io::Result<Box<dyn Io>> {
+    /// The next reader, and who it is as far as the kernel says.
+    async fn accept(&self) -> io::Result<(Box<dyn Io>, String)> {
         match self {
-            Page::Metrics(listener, _) => Ok(Box::new(listener.accept().await?.0)),
-            Page::Control(control, ..) => Ok(Box::new(control.accept().await?)),
+            Page::Metrics(listener, _) => Ok((Box::new(listener.accept().await?.0), String::new())),
+            Page::Control(control, ..) => {
+                let (stream, who) = control.accept().await?;
+                Ok((Box::new(stream), who))
+            }
         }
     }
 
@@ -161,14 +170,14 @@ impl Readers {
         }
     }
 
-    fn add(&mut self, stream: Box<dyn Io>, page: &Arc<Page>) {
+    fn add(&mut self, (stream, who): (Box<dyn Io>, String), page: &Arc<Page>) {
         self.make_room();
-        let (page, has_asked) = (page.clone(), Arc::<AtomicBool>::default());
+        let (page, who, has_asked) = (page.clone(), Arc::<str>::from(who), Arc::<AtomicBool>::default());
         let asks = has_asked.clone();
         let service = service_fn(move |request| {
             asks.store(true, Ordering::Relaxed);
-            let page = page.clone();
-            async move { Ok::<_, Infallible>(answer(request, &page).await) }
+            let (page, who) = (page.clone(), who.clone());
+            async move { Ok::<_, Infallible>(answer(request, &page, &who).await) }
         });
         let task = self.tasks.spawn(async move {
             let connection = http1::Builder::new()
@@ -187,7 +196,7 @@ pub(crate) async fn serve(page: Page) {
     let (page, mut readers) = (Arc::new(page), Readers::default());
     loop {
         match page.accept().await {
-            Ok(stream) => readers.add(stream, &page),
+            Ok(reader) => readers.add(reader, &page),
             // Another user's process: the next may be the own user's.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             // As without a free descriptor.
@@ -198,7 +207,7 @@ pub(crate) async fn serve(page: Page) {
     }
 }
 
-async fn answer(request: Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, page: &Page, who: &str) -> Response<Full<Bytes>> {
     let refused = |status, words: String| {
         let mut response = Response::new(Full::new(words.into()));
         *response.status_mut() = status;
@@ -214,8 +223,8 @@ async fn answer(request: Request<Incoming>, page: &Page) -> Response<Full<Bytes>
             let body = Limited::new(request.into_body(), CHANGE_LEN_MAX).collect().await;
             let body = body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
             let changed = body.and_then(|body| match is_register {
-                true => change(reloader, &body),
-                false => close(frontend, &body),
+                true => change(reloader, &body, who),
+                false => close(frontend, &body, who),
             });
             match changed {
                 Ok(changed) => content = changed,
@@ -235,15 +244,15 @@ async fn answer(request: Request<Incoming>, page: &Page) -> Response<Full<Bytes>
 }
 
 /// Gives a register another value.
-fn change(reloader: &Reloader, body: &[u8]) -> Result<Bytes, String> {
+fn change(reloader: &Reloader, body: &[u8], who: &str) -> Result<Bytes, String> {
     let Change { name, value } =
         serde_json::from_slice(body).map_err(|error| format!("no change of a register: {error}"))?;
-    reloader.set(&name, &value).map(|register| json(&register)).map_err(|error| error.to_string())
+    reloader.set_for(&name, &value, who).map(|register| json(&register)).map_err(|error| error.to_string())
 }
 
 /// Closes a connection.
-fn close(frontend: &Frontend, body: &[u8]) -> Result<Bytes, String> {
+fn close(frontend: &Frontend, body: &[u8], who: &str) -> Result<Bytes, String> {
     let Closing { close } =
         serde_json::from_slice(body).map_err(|error| format!("no connection to be closed: {error}"))?;
-    frontend.connections.close(&close, &frontend.backend_connections).map(|closed| json(&closed))
+    frontend.connections.close(&close, &frontend.backend_connections, who).map(|closed| json(&closed))
 }

@@ -17,6 +17,8 @@ pub(crate) enum Refusal {
     Idle,
     /// A connection has reached its age.
     Age,
+    /// Calls that were not over at the end of `limits.drain_ms`.
+    Drain,
     /// Too many calls of a connection were reset.
     Resets,
     /// Headers too long.
@@ -64,12 +66,13 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 27] = [
+    pub(crate) const ALL: [Refusal; 28] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
         Refusal::Idle,
         Refusal::Age,
+        Refusal::Drain,
         Refusal::Resets,
         Refusal::Headers,
         Refusal::AnswerHeaders,
@@ -101,6 +104,7 @@ impl Refusal {
             Refusal::Handshake => "handshake",
             Refusal::Idle => "idle",
             Refusal::Age => "age",
+            Refusal::Drain => "drain",
             Refusal::Resets => "resets",
             Refusal::Headers => "headers",
             Refusal::AnswerHeaders => "answer_headers",

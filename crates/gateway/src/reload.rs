@@ -110,10 +110,15 @@ impl Reloader {
     /// # Errors
     /// The value makes no sense, or there is no such register: all stays as it was.
     pub fn set(&self, name: &str, value: &str) -> Result<Register, ConfigError> {
+        self.set_for(name, value, "this process")
+    }
+
+    /// The same for somebody whom the log names.
+    pub(crate) fn set_for(&self, name: &str, value: &str, who: &str) -> Result<Register, ConfigError> {
         let _turn = self.turn.lock();
         let config = Arc::new(self.current.load().with(name, value)?);
         self.hold(&config);
-        tracing::info!(name, value, "a register was changed");
+        tracing::info!(name, value, who, "a register was changed");
         let unknown = || ConfigError { place: String::new(), key: name.into(), problem: "is unknown".into() };
         config.registers().into_iter().find(|register| register.name == name).ok_or_else(unknown)
     }

@@ -1,6 +1,6 @@
 //! `tollfree-gateway` from the outside.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -69,6 +69,14 @@ fn it_reads_its_config_again_when_it_is_told() {
     write("streams = 6");
     kill_process(pid, Signal::HUP).unwrap();
     assert_eq!(said("was read again")["changed"], "limits.streams: 5 -> 6");
+    // Who changes a value by the control socket is named.
+    let change = r#"{"name":"limits.streams","value":"8"}"#;
+    let mut control =
+        std::os::unix::net::UnixStream::connect(directory.path().join("backends.sock.control")).unwrap();
+    let head = format!("PUT /registers HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", change.len());
+    control.write_all(format!("{head}{change}").as_bytes()).unwrap();
+    let who = format!("process {} of user {}", std::process::id(), rustix::process::geteuid().as_raw());
+    assert_eq!(said("a register was changed")["who"], who.as_str());
     kill_process(pid, Signal::TERM).unwrap();
     said("stopped");
     assert!(child.wait().unwrap().success());

@@ -136,6 +136,26 @@ async fn a_call_waits_for_the_next_process_of_its_service() {
     }
 }
 
+/// Calls that are not over when their connection has to end are cut off, and counted one by one.
+#[tokio::test]
+async fn calls_that_are_cut_off_are_counted() {
+    let lab = Lab::start("limits.age_ms = 200\nlimits.drain_ms = 200\n").await;
+    let attached = lab.attach("default").await;
+    let client = lab.client().await;
+    let calls: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move { client.unary(Ask { wait_ms: 1, ..Ask::default() }).await.map(drop) })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().expect_err("nobody answers it");
+    }
+    lab.until_figure("tollfree_gateway_calls_cut_total", |cut| cut == 3.0).await;
+    assert_eq!(lab.refused("drain").await, 1.0, "one connection");
+    attached.stop().await;
+}
+
 /// A call that never ends keeps a gateway that is told to stop for `limits.drain_ms`, and a backend not at all.
 #[tokio::test]
 async fn a_gateway_that_stops_cuts_off_what_goes_on_for_too_long() {
