@@ -22,7 +22,8 @@ use crate::sharing::{Kept, Sharing};
 /// Events that are taken at once.
 const EVENT_COUNT: usize = 64;
 
-/// A loop with listeners, sessions and channels, whose events Python takes: by one thread at a time. What else is done with it, any thread does.
+/// A loop with listeners, sessions and channels, whose events Python takes: by one thread at a time. What else is done with it, any thread does,
+/// if it is `by_threads`; else the same thread, which takes the events of what it did before it sleeps.
 #[pyclass(frozen)]
 pub(crate) struct Loop {
     sharing: Arc<Sharing>,

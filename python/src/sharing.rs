@@ -301,14 +301,15 @@ impl Sharing {
         }
     }
 
-    /// Has something done with the loop, now or by the thread that has it.
+    /// Has something done with the loop, now or by the thread that has it. A thread that waits for events is woken if there are some; asyncio's
+    /// is none: it does these things itself, and takes events before it sleeps.
     pub(crate) fn run(&self, command: impl FnOnce(&mut Core) + Send + 'static) {
         match self.turns.leave(Box::new(command)) {
             None => self.waker.wake(),
             Some(command) => {
                 let mut core = self.core.lock();
                 core.do_all(vec![command]);
-                if core.has_kept() {
+                if core.by_threads && core.has_kept() {
                     self.waker.wake();
                 }
                 self.resign(core);
