@@ -39,6 +39,7 @@ class Bridge:
     """See the module. Only the thread of the asyncio loop may use it, except for `later`."""
 
     def __init__(self, loop, native):
+        # None, once the asyncio loop was closed or left.
         self.native = native
         self.loop = loop
         self.is_lost = False
@@ -96,6 +97,8 @@ class Bridge:
 
     def look(self):
         """Looks for events at once: only if no other call waits for its own, since each look has a thread to itself."""
+        if self.is_lost:
+            return False
         hold = HOLD if len(self._receivers) == 1 and not self.thread_count else 0.0
         events = self.native.next(0.0, hold)
         if events:
@@ -124,7 +127,9 @@ class Bridge:
                 self._quiet_turns += 1
                 self._rest(is_idle, began)
         except RuntimeError as error:
-            # This process was forked, and has the asyncio loop of its parent.
+            if self._forks == _process.forks:
+                raise
+            # The asyncio loop is the parent's, too.
             _LOGGER.error("%s", error)
             self.lose_loop()
         self._turned = time.perf_counter()
@@ -202,13 +207,18 @@ class Bridge:
             receiver.lose()
         watchers, self._watchers = self._watchers, {}
         server, self._server = self._server, None
+        # Who still has this for what it was has no descriptors with it.
+        native, self.native = self.native, None
         if self._forks == _process.forks:
             for channel in watchers:
-                self.native.close_channel(channel)
+                native.close_channel(channel)
             if server is not None:
                 server.lose()
-            self.native.next(0.0)
-            self.native.close()
+            native.next(0.0)
+            native.close()
+        else:
+            # The parent's is never dropped in a child.
+            _ABANDONED.append(native)
 
 
 class _Shared:

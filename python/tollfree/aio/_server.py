@@ -86,6 +86,7 @@ class Server(grpc.aio.Server):
 
         Raises:
           ValueError: the address is none of shared memory.
+          grpc.aio.UsageError: the server was stopped.
           OSError: nothing can listen there; the message says why.
         """
         address = address.decode() if isinstance(address, bytes) else address
@@ -93,6 +94,8 @@ class Server(grpc.aio.Server):
             raise ValueError(
                 f"address {address!r}: Tollfree serves shm:///path and shm-abstract:name; serve sockets by a grpc.aio.server with the same servicers"
             )
+        if self._has_stopped:
+            raise grpc.aio.UsageError("Server already stopped.")
         self._listeners.append(self._native.listen(address))
         if self._bridge is not None:
             self._bridge.touched()
@@ -231,7 +234,9 @@ class Server(grpc.aio.Server):
     def _over(self, tells=True):
         self._has_stopped = True
         self._sessions.clear()
-        self._native.close()
+        # Who still has the server has no descriptors with it.
+        native, self._native = self._native, None
+        native.close()
         if tells:
             self._tell_waiters()
 

@@ -75,7 +75,8 @@ class ServerState(CallState):
         self._calls.discard(self)
 
     def lose(self):
-        self.is_over = self.is_cancelled = True
+        self.is_cancelled = True
+        self.ends()
         self._calls.discard(self)
         super().lose()
 

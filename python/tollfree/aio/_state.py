@@ -20,7 +20,7 @@ class CallState:
 
     def __init__(self, bridge):
         self.bridge = bridge
-        # The native call, once it has begun.
+        # The native call, once it has begun and until it is over: it keeps the native loop's descriptors open.
         self.served = None
         self.messages = collections.deque()
         self.is_over = False
@@ -83,8 +83,9 @@ class CallState:
         """The call is over here: no event follows."""
         self.is_over = True
         self._unsent_count = self._unsent_len = 0
-        if self.served is not None:
-            self.bridge.forget(self.served.number)
+        served, self.served = self.served, None
+        if served is not None:
+            self.bridge.forget(served.number)
 
     # Who waits.
 
