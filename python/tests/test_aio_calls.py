@@ -146,6 +146,21 @@ def test_wrong_types_are_errors_of_their_calls():
     run(scenario)
 
 
+def test_calls_of_another_kind_than_their_method():
+    async def scenario():
+        async with pair() as both:
+            several = both.channel.unary_unary("/tollfree.aiotest.AioEcho/Download", Note.SerializeToString, Note.FromString)
+            for count in (0, 2):
+                error = await error_of(several(Note(count=count)))
+                assert error.code() is grpc.StatusCode.INTERNAL and "no message or several" in error.details()
+            none = both.channel.stream_unary("/tollfree.aiotest.AioEcho/Unary", Note.SerializeToString, Note.FromString)
+            error = await error_of(none([]))
+            assert error.code() is grpc.StatusCode.INTERNAL and "no request" in error.details()
+            assert (await none([Note(count=1), Note(count=7)])).count == 2, "the first counts"
+
+    run(scenario)
+
+
 def test_an_iterator_of_requests_that_raises_ends_its_call():
     async def scenario():
         async with pair() as both:

@@ -59,6 +59,11 @@ class Bridge:
         loop.add_reader(native.fileno(), _Reader(self))
         self.touched()
 
+    def check_process(self):
+        """Raises RuntimeError in a process that was forked from the one that has this."""
+        if self._forks != _process.forks:
+            raise RuntimeError("this process was forked, and the channel is its parent's: make another in the child")
+
     # Who gets events.
 
     def receive(self, number, receiver):
@@ -101,11 +106,12 @@ class Bridge:
             return False
         hold = HOLD if len(self._receivers) == 1 and not self.thread_count else 0.0
         events = self.native.next(0.0, hold)
-        if events:
-            self._quiet_turns = 0
-            self._deliver(events)
-            return True
-        return False
+        if not events:
+            return False
+        self._quiet_turns = 0
+        self._deliver(events)
+        self.touched()
+        return True
 
     def owes_turn(self):
         """Whether a task that was not suspended has to give way to others now."""

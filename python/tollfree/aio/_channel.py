@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from typing import Any, Optional, Sequence
 
 import grpc
@@ -78,12 +79,19 @@ class Channel(grpc.aio.Channel):
     def open(self):
         """The bridge to the running asyncio loop, and the channel's number there."""
         bridge = self._bridge
-        if bridge is not None and not self._is_closed and bridge.loop is asyncio.get_running_loop():
-            return bridge, self._number
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if bridge is not None:
+                # A child of fork has no running loop.
+                bridge.check_process()
+            raise RuntimeError("no event loop runs in this thread: the channel is used in that of its own loop") from None
         if self._is_closed:
             raise UsageError("Channel is closed.")
-        loop = asyncio.get_running_loop()
         if bridge is not None:
+            if bridge.loop is loop:
+                return bridge, self._number
+            bridge.check_process()
             raise UsageError("the channel belongs to another event loop, in which it was used first: make another in this loop")
         bridge = SHARED.get(loop, *self._limits)
         try:
@@ -92,7 +100,9 @@ class Channel(grpc.aio.Channel):
             SHARED.leave(bridge)
             raise
         self._bridge = bridge
-        bridge.watch(self._number, self._changed)
+        # The bridge does not keep a channel that nobody has.
+        changed = weakref.WeakMethod(self._changed)
+        bridge.watch(self._number, lambda: (changed() or _nothing)())
         bridge.touched()
         return bridge, self._number
 
@@ -207,6 +217,10 @@ class Channel(grpc.aio.Channel):
         if bridge is not None and not bridge.is_lost:
             number = self._number
             bridge.later(lambda: _abandoned(bridge, number))
+
+
+def _nothing():
+    pass
 
 
 def _abandoned(bridge, number):

@@ -72,6 +72,11 @@ class _Iterated:
         return self._iterator.__aiter__()
 
 
+# Interceptors may ask whether they were given a call.
+grpc.aio.UnaryStreamCall.register(_Iterated)
+grpc.aio.StreamStreamCall.register(_Iterated)
+
+
 class _Intercepted:
     """What intercepted calls of all kinds have."""
 

@@ -113,7 +113,8 @@ class CallState:
             try:
                 await waiter[0]
             finally:
-                self._waiters.remove(waiter)
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
 
     def lose(self):
         """The asyncio loop was closed: nobody can be woken."""
