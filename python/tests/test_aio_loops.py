@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -329,20 +330,36 @@ def test_a_client_that_is_killed():
     run(scenario)
 
 
-@pytest.mark.parametrize("signal", ["INT", "exit"])
-def test_a_program_that_ends_in_the_middle(signal):
+def test_a_deadline_of_a_client_that_is_stopped():
+    async def scenario():
+        async with pair() as both:
+            client = "channel = tollfree.aio.insecure_channel(%r); stub = pb_grpc.AioEchoStub(channel); " % both.address
+            client += "call = stub.Unary(Note(text='wait'), timeout=1); await asyncio.sleep(1000)"
+            process = await asyncio.to_thread(program, both.address.replace("echo", "own"), client)
+            await both.servicer.entered.wait()
+            process.send_signal(signal.SIGSTOP)
+            await both.no_calls()
+            assert both.servicer.endings == [("CancelledError", True)]
+            process.kill()
+            await asyncio.to_thread(process.communicate)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("way", ["INT", "exit"])
+def test_a_program_that_ends_in_the_middle(way):
     """The interpreter ends cleanly, with calls under way at both ends."""
     with tempfile.TemporaryDirectory() as directory:
         address = f"shm://{directory}/s.sock"
         then = "channel = tollfree.aio.insecure_channel(%r); stub = pb_grpc.AioEchoStub(channel); " % address
         then += "calls = [stub.Unary(Note(text='wait')), stub.Chat()]; await asyncio.sleep(0.1); print('under way', flush=True); "
-        then += "await asyncio.sleep(1000)" if signal == "INT" else "sys.exit(7)"
+        then += "await asyncio.sleep(1000)" if way == "INT" else "sys.exit(7)"
         process = program(address, then)
         assert process.stdout.readline() == "under way\n"
-        if signal == "INT":
-            process.send_signal(2)
+        if way == "INT":
+            process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-        assert process.returncode == (-2 if signal == "INT" else 7), errors
+        assert process.returncode == (-2 if way == "INT" else 7), errors
         assert "Exception ignored" not in errors and "panicked" not in errors, errors
 
 
