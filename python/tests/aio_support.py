@@ -6,6 +6,7 @@ import gc
 import importlib.resources
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -176,3 +177,29 @@ async def until(is_so, words="it was not so in time"):
             return
         await asyncio.sleep(0.005)
     raise AssertionError(words)
+
+
+PROGRAM = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from aio_support import AioEcho, Note, Pair, pb_grpc
+import tollfree.aio
+
+async def main():
+    server = tollfree.aio.server()
+    pb_grpc.add_AioEchoServicer_to_server(AioEcho(), server)
+    server.add_insecure_port(sys.argv[1])
+    await server.start()
+    print("ready", flush=True)
+    {then}
+
+asyncio.run(main())
+"""
+
+
+def program(address, then):
+    """A process with a server at an address, that does something then."""
+    text = PROGRAM.format(tests=os.path.dirname(__file__), then=then)
+    process = subprocess.Popen([sys.executable, "-c", text, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    return process

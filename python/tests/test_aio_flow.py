@@ -1,10 +1,14 @@
 """Many calls at once, and ends that are slower than others."""
 
 import asyncio
+import tempfile
 
 import grpc
 import pytest
-from aio_support import AioEcho, Note, pair, run, until
+from aio_support import AioEcho, Note, pair, pb_grpc, program, run, until
+
+import tollfree.aio
+from tollfree.aio import _bridge
 
 
 def test_two_hundred_calls_at_once():
@@ -99,6 +103,63 @@ def test_a_slow_reader_of_requests_holds_up_its_own_call_only():
             assert (await both.stub.Upload([Note(count=1, data=DATA)] * 300)).count == 300
             both.servicer.released.set()
             assert (await slow).count == 3000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["unary", "read", "write"])
+def test_a_task_that_never_has_to_wait_gives_way_to_others(kind, monkeypatch):
+    # Each time, and not as often as a time says.
+    monkeypatch.setattr(_bridge, "TURN_EVERY", 0.0)
+
+    async def scenario():
+        with tempfile.TemporaryDirectory() as directory:
+            address = f"shm://{directory}/s.sock"
+            process = await asyncio.to_thread(program, address, "await server.wait_for_termination()")
+            turns = 0
+            is_over = False
+
+            async def other():
+                nonlocal turns
+                while not is_over:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            def look(bridge):
+                # What comes is always there in time.
+                while not (events := bridge.native.next(0.0, 20e-6)):
+                    pass
+                bridge._deliver(events)
+                return True
+
+            async with tollfree.aio.insecure_channel(address) as channel:
+                stub = pb_grpc.AioEchoStub(channel)
+                await channel.channel_ready()
+                task = asyncio.create_task(other())
+                match kind:
+                    case "unary":
+                        monkeypatch.setattr(_bridge.Bridge, "look", look)
+                        for _ in range(100):
+                            await stub.Unary(Note())
+                    case "read":
+                        call = stub.Download(Note(count=100))
+                        await until(lambda: len(call._state.messages) >= 60)
+                        turns = 0
+                        for _ in range(60):
+                            await call.read()
+                        call.cancel()
+                    case "write":
+                        call = stub.Upload()
+                        for _ in range(100):
+                            await call.write(Note(count=1))
+                        await call.done_writing()
+                        assert (await call).count == 100
+                monkeypatch.undo()
+                is_over = True
+                await task
+                assert turns >= (50 if kind == "read" else 90)
+            process.kill()
+            await asyncio.to_thread(process.communicate)
 
     run(scenario)
 

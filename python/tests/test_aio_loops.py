@@ -4,8 +4,6 @@ import asyncio
 import gc
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -13,7 +11,7 @@ import weakref
 import grpc
 import pytest
 import uvloop
-from aio_support import AioEcho, Note, Pair, error_of, pair, pb_grpc, run, until
+from aio_support import AioEcho, Note, Pair, error_of, pair, pb_grpc, program, run, until
 
 import tollfree.aio
 from tollfree.aio import _bridge
@@ -264,31 +262,6 @@ def test_ends_that_rest_take_no_turns(monkeypatch):
             waiting.cancel()
 
     run(scenario)
-
-
-PROGRAM = """
-import asyncio, sys
-sys.path.insert(0, {tests!r})
-from aio_support import AioEcho, Note, Pair, pb_grpc
-import tollfree.aio
-
-async def main():
-    server = tollfree.aio.server()
-    pb_grpc.add_AioEchoServicer_to_server(AioEcho(), server)
-    server.add_insecure_port(sys.argv[1])
-    await server.start()
-    print("ready", flush=True)
-    {then}
-
-asyncio.run(main())
-"""
-
-
-def program(address, then):
-    text = PROGRAM.format(tests=os.path.dirname(__file__), then=then)
-    process = subprocess.Popen([sys.executable, "-c", text, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n", process.stderr.read()
-    return process
 
 
 def test_a_server_that_is_killed():

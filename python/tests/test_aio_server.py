@@ -9,7 +9,7 @@ from concurrent import futures
 
 import grpc
 import pytest
-from aio_support import AioEcho, Note, error_of, pair, pb_grpc, run, until
+from aio_support import AioEcho, Note, Pair, error_of, pair, pb_grpc, run, until
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
@@ -67,7 +67,7 @@ def test_the_shortest_grace_counts():
             await both.servicer.entered.wait()
             long = asyncio.create_task(both.server.stop(1000))
             await asyncio.sleep(0.01)
-            # Whoever waits for the stop may be cancelled: the server stops all the same.
+            # A task that waits for the stop may be cancelled: the server stops all the same.
             long.cancel()
             await both.server.stop(0.05)
             assert (await call).code() is grpc.StatusCode.UNAVAILABLE
@@ -261,6 +261,51 @@ def test_handlers_that_are_no_coroutines(has_pool):
             pool.shutdown()
 
     run(scenario)
+
+
+def test_a_thread_that_waits_for_a_loop_that_was_closed_goes_on():
+    pool = futures.ThreadPoolExecutor(1)
+    entered, may_write, ended = threading.Event(), threading.Event(), []
+
+    class Writes(pb_grpc.AioEchoServicer):
+        def Download(self, request, context):
+            entered.set()
+            may_write.wait()
+            try:
+                yield Note()
+                yield Note()
+            except RuntimeError as error:
+                ended.append(error)
+
+        def Upload(self, request_iterator, context):
+            entered.set()
+            try:
+                return Note(count=len(list(request_iterator)))
+            except RuntimeError as error:
+                ended.append(error)
+
+    for begin in (lambda stub: stub.Download(Note()), lambda stub: stub.Upload()):
+        with tempfile.TemporaryDirectory() as directory:
+            entered.clear()
+            loop = asyncio.new_event_loop()
+
+            async def scenario():
+                both = Pair(directory, Writes(), {"migration_thread_pool": pool}, {})
+                await both.server.start()
+                call = begin(both.stub)
+                await until(entered.is_set)
+                await asyncio.sleep(0.05)
+                return both, call
+
+            kept = loop.run_until_complete(scenario())
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False
+            loop.close()
+            may_write.set()
+            pool.submit(int).result(60)
+            del kept
+    assert len(ended) == 1, "the generator that was suspended was closed; the iterator has raised"
+    pool.shutdown()
 
 
 def test_health():

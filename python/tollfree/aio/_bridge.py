@@ -23,7 +23,10 @@ _QUIET_TURNS_MAX = 8
 
 
 class _Reader:
-    """What an asyncio loop calls when a native loop's descriptor is readable. Nobody else has it: when it goes, the asyncio loop was closed."""
+    """What an asyncio loop calls when a native loop's descriptor is readable.
+
+    Nobody else has it: when it goes, the asyncio loop was closed, or the bridge has left it.
+    """
 
     def __init__(self, bridge):
         self._bridge = bridge
@@ -60,7 +63,7 @@ class Bridge:
         self.touched()
 
     def check_process(self):
-        """Raises RuntimeError in a process that was forked from the one that has this."""
+        """Raises RuntimeError in a child of fork: the bridge is its parent's."""
         if self._forks != _process.forks:
             raise RuntimeError("this process was forked, and the channel is its parent's: make another in the child")
 
@@ -81,7 +84,7 @@ class Bridge:
             self._watchers[channel] = watcher
 
     def serve(self, server):
-        """Has `server.take(kind, event)` called for events of no call that is known, and `server.lose()` when the asyncio loop was closed."""
+        """Has `server.take(kind, event)` called for events of no call that is known, and `server.lose()` at the end."""
         self._server = server
 
     def call_count(self):
@@ -173,16 +176,20 @@ class Bridge:
         receivers = self._receivers
         for event in events:
             kind = event[0]
-            if _events.MESSAGE <= kind <= _events.HEADERS:
-                receiver = receivers.get(event[1])
-                if receiver is not None:
-                    receiver.take(kind, event)
-            elif kind == _events.CHANNEL:
-                watcher = self._watchers.get(event[1])
-                if watcher is not None:
-                    watcher()
-            elif self._server is not None:
-                self._server.take(kind, event)
+            try:
+                if _events.MESSAGE <= kind <= _events.HEADERS:
+                    receiver = receivers.get(event[1])
+                    if receiver is not None:
+                        receiver.take(kind, event)
+                elif kind == _events.CHANNEL:
+                    watcher = self._watchers.get(event[1])
+                    if watcher is not None:
+                        watcher()
+                elif self._server is not None:
+                    self._server.take(kind, event)
+            except Exception:
+                # The events behind it are other calls'.
+                _LOGGER.exception("an event of kind %s could not be handled", kind)
 
     def later(self, callback):
         """Has something done in the asyncio loop's thread, by any thread. Nothing is done when the loop was closed."""

@@ -18,7 +18,19 @@ _CANCELLED = grpc.StatusCode.CANCELLED.value[0]
 class ClientState(CallState):
     """See the module."""
 
-    __slots__ = ("code", "deadline", "is_cancelled_here", "_headers", "_pairs", "_trailers", "_details", "_limit", "_callbacks", "_calls", "_start")
+    __slots__ = (
+        "code",
+        "deadline",
+        "is_cancelled_here",
+        "_headers",
+        "_pairs",
+        "_trailers",
+        "_details",
+        "_limit",
+        "_callbacks",
+        "_calls",
+        "_start",
+    )
 
     def __init__(self, bridge, calls, limit, timeout):
         super().__init__(bridge)

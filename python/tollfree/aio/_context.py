@@ -14,6 +14,8 @@ _LOGGER = logging.getLogger("tollfree")
 # What `auth_context` says of the peer: the kernel knows who it is.
 _SECURITY = {"transport_security_type": [b"local"], "security_level": [b"TSI_PRIVACY_AND_INTEGRITY"]}
 _FINISHED = "RPC already finished."
+# A thread that waits for the asyncio loop looks so often, in seconds, whether there still is one.
+_LOOP_EVERY = 0.5
 
 
 class Failed(Exception):
@@ -189,7 +191,10 @@ class Context(grpc.aio.ServicerContext):
 
     def _number(self):
         code = self._code
-        return 0 if code is None else code if isinstance(code, int) else code.value[0]
+        if code is None:
+            return 0
+        # As grpcio has it, what is no code is UNKNOWN.
+        return _metadata.code_of(code if isinstance(code, int) else getattr(code, "value", (2,))[0]).value[0]
 
     def succeeds(self):
         """Whether the handler has set no code but OK."""
@@ -256,7 +261,20 @@ class SyncContext(grpc.ServicerContext):
         self.callbacks = []
 
     def _wait_for(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            # The loop was closed.
+            coroutine.close()
+            raise
+        while True:
+            try:
+                return future.result(_LOOP_EVERY)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._loop.is_closed():
+                    raise RuntimeError("the event loop was closed") from None
 
     def is_active(self):
         return not self._context.state.is_over

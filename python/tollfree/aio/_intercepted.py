@@ -92,7 +92,7 @@ class _Intercepted:
         chains = method.channel.chains
         self._task = self._loop.create_task(self._run(interceptors, details, request))
         chains.add(self._task)
-        # What a chain raises is for those that await it; nobody may.
+        # A chain that raises is not reported by asyncio where nobody awaits it.
         self._task.add_done_callback(_seen)
         self._task.add_done_callback(chains.discard)
 

@@ -92,7 +92,8 @@ class Server(grpc.aio.Server):
         address = address.decode() if isinstance(address, bytes) else address
         if not address.startswith(("shm:", "shm-abstract:")):
             raise ValueError(
-                f"address {address!r}: Tollfree serves shm:///path and shm-abstract:name; serve sockets by a grpc.aio.server with the same servicers"
+                f"address {address!r}: Tollfree serves shm:///path and shm-abstract:name; "
+                "serve sockets by a grpc.aio.server with the same servicers"
             )
         if self._has_stopped:
             raise grpc.aio.UsageError("Server already stopped.")
@@ -172,8 +173,10 @@ class Server(grpc.aio.Server):
     # The end.
 
     async def stop(self, grace: Optional[float]) -> None:
-        """Takes no new calls, and waits until those under way are over: for `grace` seconds; what is left then ends with UNAVAILABLE, and its
-        handlers are cancelled. None: at once. Of several stops the shortest grace counts."""
+        """Takes no new calls, and waits until those under way are over, for `grace` seconds at most; None: at once.
+
+        What is left then ends with UNAVAILABLE, and its handlers are cancelled and waited for. Of several stops the shortest grace counts.
+        """
         if self._has_stopped:
             return
         if self._bridge is None:
@@ -207,7 +210,7 @@ class Server(grpc.aio.Server):
         bridge.close()
 
     async def _change(self, timeout):
-        """Waits until something has changed that those who wait for the end look at."""
+        """Waits until a call is over, the grace is shorter or the server has stopped."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

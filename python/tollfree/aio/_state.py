@@ -90,7 +90,7 @@ class CallState:
     # Who waits.
 
     def _wake(self):
-        """Has those that wait for what is so now go on."""
+        """Has every waiter go on whose condition is met."""
         for waiter in list(self._waiters):
             future, is_so = waiter
             if not future.done() and is_so():
