@@ -199,6 +199,34 @@ def test_a_task_that_calls_without_end_gives_way_to_others(kind):
     run(scenario)
 
 
+def test_several_tasks_read_one_stream(monkeypatch):
+    monkeypatch.setattr(_bridge, "TURN_EVERY", 0.0)
+
+    class Shares(AioEcho):
+        async def Upload(self, request_iterator, context):
+            async def part():
+                return [request.count async for request in request_iterator]
+
+            parts = await asyncio.gather(*(part() for _ in range(5)))
+            return Note(count=sum(sum(each) for each in parts))
+
+    async def scenario():
+        async with pair(Shares()) as both:
+            call = both.stub.Download(Note(count=500))
+
+            async def part():
+                counts = []
+                while (answer := await call.read()) is not grpc.aio.EOF:
+                    counts.append(answer.count)
+                return counts
+
+            parts = await asyncio.gather(*(part() for _ in range(5)))
+            assert sorted(sum(parts, [])) == list(range(500))
+            assert (await both.stub.Upload([Note(count=1)] * 500)).count == 500
+
+    run(scenario)
+
+
 def test_ten_thousand_messages_of_a_stream():
     class Counts(AioEcho):
         async def Chat(self, request_iterator, context):

@@ -178,12 +178,15 @@ class _AnswerStream(_Call):
 
     async def _read(self):
         state = self._state
+        message = None
         try:
-            await state.until(state.can_read)
+            # Another task may have taken what this one was woken for.
+            while message is None and (state.messages or not state.is_over):
+                await state.until(state.can_read)
+                message = state.next_message()
         except asyncio.CancelledError:
             self.cancel()
             raise
-        message = state.next_message()
         if message is None:
             self._raise_for_status()
             return EOF

@@ -101,10 +101,15 @@ class Context(grpc.aio.ServicerContext):
         """The next request, or `grpc.aio.EOF`."""
         self.check()
         state = self.state
-        await state.until(state.can_read)
-        self.check()
-        message = state.next_message()
-        return EOF if message is None else self.request(message)
+        while True:
+            await state.until(state.can_read)
+            self.check()
+            message = state.next_message()
+            if message is not None:
+                return self.request(message)
+            # Another task may have taken what this one was woken for.
+            if state.is_half_closed:
+                return EOF
 
     # The answer.
 
