@@ -120,13 +120,18 @@ class Pair:
         bridge = self.channel._bridge
         return 0 if bridge is None else bridge.call_count(), len(self.server._calls)
 
+    def native_call_count(self):
+        """Calls under way in the server's native loop."""
+        native = self.server._native
+        return 0 if native is None else sum(map(native.call_count, self.server._sessions))
+
     async def no_calls(self):
         """Waits until there are none."""
         for _ in range(2000):
-            if self.call_counts() == (0, 0) and not self.channel.calls:
+            if self.call_counts() == (0, 0) and not self.channel.calls and self.native_call_count() == 0:
                 return
             await asyncio.sleep(0.005)
-        raise AssertionError(f"calls are left: {self.call_counts()}")
+        raise AssertionError(f"calls are left: {self.call_counts()}, {self.native_call_count()}")
 
 
 @contextlib.asynccontextmanager
