@@ -1,10 +1,11 @@
 """Calls of asyncio channels to asyncio servers, by generated stubs as they are."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
-from aio_support import Note, error_of, pair, run
+from aio_support import Note, error_of, pair, run, until
 
 
 def test_all_four_kinds():
@@ -307,10 +308,34 @@ def test_call_credentials_add_their_pairs():
             assert error.code() is grpc.StatusCode.UNAVAILABLE and "no token" in error.details()
             chat = both.stub.Chat([Note(), Note()], credentials=grpc.access_token_call_credentials("x"))
             assert len([each async for each in chat]) == 2
-            call = both.stub.Unary(Note(), credentials=grpc.metadata_call_credentials(Plugin()))
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
+
+    run(scenario)
+
+
+def test_a_call_is_cancelled_while_its_credentials_are_fetched():
+    asked, may_answer = threading.Event(), threading.Event()
+
+    class Slow(grpc.AuthMetadataPlugin):
+        def __call__(self, context, callback):
+            asked.set()
+            may_answer.wait()
+            callback((("authorization", "token"),), None)
+
+    async def scenario():
+        async with pair() as both:
+            tasks = asyncio.all_tasks()
+            for end in (lambda call: call.cancel(), lambda _: both.channel.close()):
+                call = both.stub.Unary(Note(), credentials=grpc.metadata_call_credentials(Slow()))
+                await until(asked.is_set)
+                if (closing := end(call)) is not True:
+                    await closing
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                await asyncio.sleep(0.01)
+                assert asyncio.all_tasks() == tasks, "nothing waits for the plugin any more"
+                asked.clear()
+            may_answer.set()
+            assert not both.servicer.entered.is_set()
 
     run(scenario)
 

@@ -241,11 +241,19 @@ def test_waiting_for_a_server_that_comes_later():
     run(scenario)
 
 
-def test_ends_that_rest_take_no_turns(monkeypatch):
+@pytest.mark.parametrize("by_thread", [False, True])
+def test_ends_that_rest_take_no_turns(by_thread, monkeypatch):
+    entered, may_end = threading.Event(), threading.Event()
+
+    class Sync(pb_grpc.AioEchoServicer):
+        def Unary(self, request, context):
+            entered.set()
+            may_end.wait()
+
     async def scenario():
-        async with pair() as both:
+        async with pair(Sync() if by_thread else AioEcho()) as both:
             waiting = both.stub.Unary(Note(text="wait"))
-            await both.servicer.entered.wait()
+            await until(lambda: entered.is_set() if by_thread else both.servicer.entered.is_set())
             turns = 0
             turn = _bridge.Bridge._turn
 
@@ -260,6 +268,7 @@ def test_ends_that_rest_take_no_turns(monkeypatch):
             await asyncio.sleep(1)
             assert turns - before <= 20, "a turn needs a reason"
             waiting.cancel()
+            may_end.set()
 
     run(scenario)
 
