@@ -192,6 +192,14 @@ def test_connectivity():
             await change
             assert both.channel.get_state() is states.READY
             await both.stub.Unary(Note()).wait_for_connection()
+            async with tollfree.aio.insecure_channel(both.address) as fresh:
+                for begin in (lambda stub: stub.Unary(Note(text="wait")), lambda stub: stub.Chat()):
+                    call = begin(pb_grpc.AioEchoStub(fresh))
+                    await call.wait_for_connection()
+                    assert not call.done()
+                    call.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await call.wait_for_connection()
             left = asyncio.create_task(both.channel.wait_for_state_change(states.READY))
             await asyncio.sleep(0)
             await both.server.stop(None)

@@ -205,8 +205,6 @@ class Server(grpc.aio.Server):
             state.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped")
         while self._calls:
             await self._change(None)
-        for session in list(self._sessions):
-            native.close_session(session)
         bridge.close()
 
     async def _change(self, timeout):
