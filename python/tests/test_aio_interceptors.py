@@ -26,9 +26,7 @@ class _Marks:
         assert details.method.startswith(b"/tollfree.aiotest.AioEcho/")
         self.seen.calls.append((self.name, details.method.decode().rpartition("/")[2], details.timeout))
         metadata = details.metadata + grpc.aio.Metadata(("mark", self.name))
-        return grpc.aio.ClientCallDetails(
-            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-        )
+        return grpc.aio.ClientCallDetails(details.method, details.timeout, metadata, details.credentials, details.wait_for_ready)
 
 
 class UnaryUnary(_Marks, grpc.aio.UnaryUnaryClientInterceptor):

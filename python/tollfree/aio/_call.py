@@ -100,9 +100,7 @@ class _Call:
         if state.is_cancelled_here:
             raise asyncio.CancelledError()
         if state.code != 0:
-            raise AioRpcError(
-                _metadata.code_of(state.code), self._headers_now(), self._trailers_now(), state.details(), self._debug_now()
-            )
+            raise AioRpcError(_metadata.code_of(state.code), self._headers_now(), self._trailers_now(), state.details(), self._debug_now())
 
     def _decoded(self, message):
         """A message as the program takes it; raises where it can't be."""

@@ -93,15 +93,11 @@ class _Method:
 
             def start(more):
                 left = None if state.deadline is None else state.deadline - time.monotonic()
-                return bridge.native.start(
-                    number, self._path, data, _metadata.pack([*pairs, *more]), left, waits, compressed, self._retry
-                )
+                return bridge.native.start(number, self._path, data, _metadata.pack([*pairs, *more]), left, waits, compressed, self._retry)
 
             state.begin_with(credentials, self._path, timeout, start)
         else:
-            state.begin(
-                lambda: bridge.native.start(number, self._path, data, block, timeout, waits, compressed, self._retry)
-            )
+            state.begin(lambda: bridge.native.start(number, self._path, data, block, timeout, waits, compressed, self._retry))
         if is_unary:
             return self._kind(self, state)
         return self._kind(self, state, compression, request)
@@ -181,6 +177,4 @@ def sorted_by_kind(interceptors):
         if not isinstance(interceptor, tuple(_INTERCEPTORS.values())):
             names = ", ".join(f"grpc.aio.{each.__name__}" for each in _INTERCEPTORS.values())
             raise ValueError(f"interceptor {interceptor!r} has to be one of {names}")
-    return {
-        kind: tuple(each for each in interceptors if isinstance(each, wanted)) for kind, wanted in _INTERCEPTORS.items()
-    }
+    return {kind: tuple(each for each in interceptors if isinstance(each, wanted)) for kind, wanted in _INTERCEPTORS.items()}
