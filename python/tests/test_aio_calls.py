@@ -1,11 +1,14 @@
 """Calls of asyncio channels to asyncio servers, by generated stubs as they are."""
 
 import asyncio
+import tempfile
 import threading
 
 import grpc
 import pytest
-from aio_support import Note, error_of, pair, run, until
+from aio_support import Note, error_of, pair, pb_grpc, run, until
+
+import tollfree.aio
 
 
 def test_all_four_kinds():
@@ -308,6 +311,18 @@ def test_call_credentials_add_their_pairs():
             assert error.code() is grpc.StatusCode.UNAVAILABLE and "no token" in error.details()
             chat = both.stub.Chat([Note(), Note()], credentials=grpc.access_token_call_credentials("x"))
             assert len([each async for each in chat]) == 2
+            # What else a call says goes out with them.
+            given = {"compression": grpc.Compression.Gzip, "metadata": (("one", "1"),), "timeout": 30, "wait_for_ready": True}
+            credentials = grpc.metadata_call_credentials(Plugin())
+            assert (await both.stub.Unary(Note(data=bytes(9000)), credentials=credentials, **given)).data == bytes(9000)
+            await both.stub.Unary(Note(text="metadata"), credentials=credentials, **given)
+            assert {("one", "1"), ("authorization", "token")} <= set(both.servicer.metadata)
+            assert 0 < (await both.stub.Unary(Note(text="remaining"), credentials=credentials, **given)).count <= 30_000
+        with tempfile.TemporaryDirectory() as directory:
+            async with tollfree.aio.insecure_channel(f"shm://{directory}/none.sock") as channel:
+                stub = pb_grpc.AioEchoStub(channel)
+                error = await error_of(stub.Unary(Note(), credentials=credentials, wait_for_ready=True, timeout=0.05))
+                assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED, "it has waited"
 
     run(scenario)
 
