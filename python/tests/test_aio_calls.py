@@ -61,6 +61,9 @@ def test_styles_of_reading_and_writing_do_not_mix():
             with pytest.raises(grpc.aio.UsageError):
                 call.__aiter__()
             call.cancel()
+            call = both.stub.Download(Note(count=3))
+            assert (await anext(aiter(call))).count == 0
+            assert [each.count async for each in call] == [1, 2], "an iterator goes on where it was"
             call = both.stub.Chat(iter([Note()]))
             with pytest.raises(grpc.aio.UsageError):
                 await call.write(Note())
@@ -225,6 +228,8 @@ def test_compression(side):
                 handler = grpc.unary_stream_rpc_method_handler(compressing)
                 both.server.add_registered_method_handlers("test.Raw", {"Compressing": handler})
                 call = both.channel.unary_stream("/test.Raw/Compressing")(b"")
+                await until(lambda: len(call._state.messages) == 2)
+                assert [type(message) for message in call._state.messages] == [tuple, bytes], "one is compressed"
                 assert [each async for each in call] == [data] * 2
 
     run(scenario)

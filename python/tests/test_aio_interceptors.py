@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 
 import grpc
 import pytest
@@ -84,6 +85,9 @@ def test_all_four_kinds_in_order():
                 await chat.write(Note(count=count))
                 assert (await chat.read()).count == count + 1
             await chat.done_writing()
+            await chat.done_writing()
+            with pytest.raises(asyncio.InvalidStateError, match="half closed|finished"):
+                await chat.write(Note())
             assert await chat.read() is grpc.aio.EOF
             with pytest.raises(asyncio.InvalidStateError):
                 await chat.write(Note())
@@ -174,6 +178,14 @@ def test_errors_and_cancelling_behind_interceptors():
             assert (await call.details(), await call.trailing_metadata()) == (error.details(), error.trailing_metadata())
             with pytest.raises(ValueError, match="own error"):
                 await both.stub.Unary(Note())
+            # Nobody has to await a call.
+            complaints = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+            call = both.stub.Unary(Note())
+            await asyncio.wait((call._task,))
+            del call
+            gc.collect()
+            assert not complaints
         async with pair(**intercepted(Waits())) as both:
             call = both.stub.Unary(Note())
             await asyncio.sleep(0)

@@ -180,6 +180,9 @@ def test_abort_in_its_variants(caplog):
                     except grpc.aio.AbortError:
                         with pytest.raises(grpc.aio.UsageError):
                             await context.abort(grpc.StatusCode.INTERNAL, "second")
+                        for going_on in (context.write(Note()), context.read(), context.send_initial_metadata(())):
+                            with pytest.raises(grpc.aio.AbortError):
+                                await going_on
                     return Note()
                 case "set":
                     context.set_code(grpc.StatusCode.DATA_LOSS)
@@ -197,6 +200,29 @@ def test_abort_in_its_variants(caplog):
             for text, code in wanted.items():
                 error = await error_of(both.stub.Unary(Note(text=text)))
                 assert error.code() is code, text
+
+    run(scenario)
+
+
+def test_a_generator_is_closed_before_its_call_is_done():
+    class Endless(AioEcho):
+        async def Download(self, request, context):
+            context.add_done_callback(lambda _: self.endings.append("done"))
+            try:
+                while True:
+                    yield Note(data=bytes(10_000))
+                    self.sent += 1
+            finally:
+                await asyncio.sleep(0)
+                self.endings.append("closed")
+
+    async def scenario():
+        async with pair(Endless()) as both:
+            call = both.stub.Download(Note())
+            await until(lambda: both.servicer.sent > 16)
+            call.cancel()
+            await both.no_calls()
+            assert both.servicer.endings == ["closed", "done"]
 
     run(scenario)
 

@@ -166,7 +166,6 @@ class _AnswerStream(_Call):
     def __init__(self, method, state):
         super().__init__(method, state)
         self._reading_style = _Style.UNKNOWN
-        self._iterator = None
 
     def _reads_by(self, style):
         if self._reading_style is _Style.UNKNOWN:
@@ -196,9 +195,7 @@ class _AnswerStream(_Call):
 
     def __aiter__(self):
         self._reads_by(_Style.ITERATOR)
-        if self._iterator is None:
-            self._iterator = self._all()
-        return self._iterator
+        return self._all()
 
     async def _all(self):
         while (message := await self._read()) is not EOF:
