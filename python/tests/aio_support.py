@@ -3,21 +3,16 @@
 import asyncio
 import contextlib
 import gc
-import importlib.resources
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
+import conftest
 import grpc
-from grpc_tools import protoc
 
-_PROTOS = pathlib.Path(__file__).parent / "aio_protos"
-_GENERATED = tempfile.TemporaryDirectory(prefix="tollfree-aio-stubs-")
-_ARGUMENTS = [f"-I{_PROTOS}", f"--python_out={_GENERATED.name}", f"--grpc_python_out={_GENERATED.name}"]
-assert protoc.main(["protoc", *_ARGUMENTS, "aio_echo.proto"]) == 0, importlib.resources.files("grpc_tools")
-sys.path.insert(0, _GENERATED.name)
+conftest.generate(pathlib.Path(__file__).parent / "aio_protos", "*.proto")
 
 import aio_echo_pb2 as pb  # noqa: E402
 import aio_echo_pb2_grpc as pb_grpc  # noqa: E402

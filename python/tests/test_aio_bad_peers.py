@@ -117,11 +117,10 @@ def test_answers_that_can_not_be_read(answer, code):
     asyncio.run(scenario())
 
 
-def test_what_is_no_address_of_shared_memory():
-    for target in ("localhost:50051", "unix:/tmp/s", "", "shm:", "http://x"):
+@pytest.mark.parametrize("target", ["localhost:50051", "unix:/tmp/s", "", "shm:", "http://x"])
+def test_what_is_no_address_of_shared_memory(target):
+    async def scenario():
+        with pytest.raises(ValueError):
+            tollfree.aio.insecure_channel(target)
 
-        async def scenario():
-            with pytest.raises(ValueError):
-                tollfree.aio.insecure_channel(target)
-
-        run(scenario)
+    run(scenario)

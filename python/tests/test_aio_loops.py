@@ -16,7 +16,6 @@ from aio_support import AioEcho, Note, Pair, error_of, pair, pb_grpc, program, r
 import tollfree.aio
 from tollfree.aio import _bridge
 
-
 # A process's first loop of uvloop keeps a few descriptors for good.
 uvloop.run(asyncio.sleep(0))
 
@@ -308,7 +307,7 @@ def test_a_server_that_is_killed():
 def test_a_client_that_is_killed():
     async def scenario():
         async with pair() as both:
-            client = "channel = tollfree.aio.insecure_channel(%r); stub = pb_grpc.AioEchoStub(channel); " % both.address
+            client = f"channel = tollfree.aio.insecure_channel({both.address!r}); stub = pb_grpc.AioEchoStub(channel); "
             client += "calls = [stub.Unary(Note(text='wait')) for _ in range(5)]; await asyncio.sleep(1000)"
             process = await asyncio.to_thread(program, both.address.replace("echo", "own"), client)
             await until(lambda: len(both.server._calls) == 5)
@@ -323,7 +322,7 @@ def test_a_client_that_is_killed():
 def test_a_deadline_of_a_client_that_is_stopped():
     async def scenario():
         async with pair() as both:
-            client = "channel = tollfree.aio.insecure_channel(%r); stub = pb_grpc.AioEchoStub(channel); " % both.address
+            client = f"channel = tollfree.aio.insecure_channel({both.address!r}); stub = pb_grpc.AioEchoStub(channel); "
             client += "call = stub.Unary(Note(text='wait'), timeout=1); await asyncio.sleep(1000)"
             process = await asyncio.to_thread(program, both.address.replace("echo", "own"), client)
             await both.servicer.entered.wait()
@@ -341,7 +340,7 @@ def test_a_program_that_ends_in_the_middle(way):
     """The interpreter ends cleanly, with calls under way at both ends."""
     with tempfile.TemporaryDirectory() as directory:
         address = f"shm://{directory}/s.sock"
-        then = "channel = tollfree.aio.insecure_channel(%r); stub = pb_grpc.AioEchoStub(channel); " % address
+        then = f"channel = tollfree.aio.insecure_channel({address!r}); stub = pb_grpc.AioEchoStub(channel); "
         then += "calls = [stub.Unary(Note(text='wait')), stub.Chat()]; await asyncio.sleep(0.1); print('under way', flush=True); "
         then += "await asyncio.sleep(1000)" if way == "INT" else "sys.exit(7)"
         process = program(address, then)

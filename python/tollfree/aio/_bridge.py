@@ -266,6 +266,6 @@ class _Shared:
         self._bridges = {}
 
 
-_ABANDONED = []
+_ABANDONED: list[object] = []
 SHARED = _Shared()
 os.register_at_fork(after_in_child=SHARED.forked)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import weakref
-from typing import Any, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 from grpc.aio import UsageError
@@ -25,9 +26,9 @@ _READY = 2
 
 def insecure_channel(
     target: str,
-    options: Optional[Sequence[tuple[str, Any]]] = None,
-    compression: Optional[grpc.Compression] = None,
-    interceptors: Optional[Sequence[grpc.aio.ClientInterceptor]] = None,
+    options: Sequence[tuple[str, Any]] | None = None,
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> "Channel":
     """A channel to a server on this host, for asyncio.
 
@@ -173,7 +174,7 @@ class Channel(grpc.aio.Channel):
     async def __aexit__(self, exc_type, exc_val, exc_tb) -> None:
         await self.close()
 
-    async def close(self, grace: Optional[float] = None) -> None:
+    async def close(self, grace: float | None = None) -> None:
         """Closes the channel. Calls that are under way may go on for `grace` seconds; what is left of them then is cancelled."""
         if grace is not None and grace < 0:
             raise ValueError(f"grace has to be 0 or more seconds, and is {grace}")

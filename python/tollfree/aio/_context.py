@@ -82,7 +82,7 @@ class Context(grpc.aio.ServicerContext):
         peer = self._server.peer(self._session)
         if peer is None:
             return dict(_SECURITY)
-        return {**_SECURITY, **{name: [str(value).encode()] for name, value in zip(("pid", "uid", "gid"), peer)}}
+        return {**_SECURITY, **{name: [str(value).encode()] for name, value in zip(("pid", "uid", "gid"), peer, strict=True)}}
 
     def request(self, message):
         """A message as the handler takes it."""

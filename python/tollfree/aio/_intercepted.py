@@ -81,8 +81,8 @@ class _Intercepted:
     """What intercepted calls of all kinds have."""
 
     # Of each kind: the interceptors' method, and the class of calls that they may give.
-    _intercept = None
-    _is_call = ()
+    _intercept: str
+    _is_call: type
 
     def __init__(self, method, bridge, interceptors, details, request, compression):
         self._method = method

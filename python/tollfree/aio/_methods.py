@@ -1,7 +1,7 @@
 """Multicallables: a channel's methods, as generated stubs call them."""
 
 import time
-from typing import Any, Optional
+from typing import Any
 
 import grpc
 from grpc.aio import Metadata
@@ -18,8 +18,9 @@ def _least(*limits):
 class _Method:
     """What all calls of a method begin with."""
 
-    # Of each kind: the class of its calls.
-    _kind = None
+    # Of each kind: the class of its calls, and whether they take one request.
+    _kind: type
+    _is_unary: bool
 
     def __init__(self, channel, path, serialize, deserialize, interceptors):
         self.channel = channel
@@ -112,11 +113,11 @@ class _Unary(_Method):
         self,
         request: Any,
         *,
-        timeout: Optional[float] = None,
-        metadata: Optional[Any] = None,
-        credentials: Optional[grpc.CallCredentials] = None,
-        wait_for_ready: Optional[bool] = None,
-        compression: Optional[grpc.Compression] = None,
+        timeout: float | None = None,
+        metadata: Any | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
     ) -> grpc.aio.Call:
         return self._call(request, timeout, metadata, credentials, wait_for_ready, compression)
 
@@ -128,12 +129,12 @@ class _Stream(_Method):
 
     def __call__(
         self,
-        request_iterator: Optional[Any] = None,
-        timeout: Optional[float] = None,
-        metadata: Optional[Any] = None,
-        credentials: Optional[grpc.CallCredentials] = None,
-        wait_for_ready: Optional[bool] = None,
-        compression: Optional[grpc.Compression] = None,
+        request_iterator: Any | None = None,
+        timeout: float | None = None,
+        metadata: Any | None = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
     ) -> grpc.aio.Call:
         return self._call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
 

@@ -3,8 +3,9 @@
 import asyncio
 import contextvars
 import logging
+from collections.abc import Sequence
 from concurrent import futures
-from typing import Any, Optional, Sequence
+from typing import Any
 
 import grpc
 
@@ -18,12 +19,12 @@ _LOGGER = logging.getLogger("tollfree")
 
 
 def server(
-    migration_thread_pool: Optional[futures.Executor] = None,
-    handlers: Optional[Sequence[grpc.GenericRpcHandler]] = None,
-    interceptors: Optional[Sequence[grpc.aio.ServerInterceptor]] = None,
-    options: Optional[Sequence[tuple[str, Any]]] = None,
-    maximum_concurrent_rpcs: Optional[int] = None,
-    compression: Optional[grpc.Compression] = None,
+    migration_thread_pool: futures.Executor | None = None,
+    handlers: Sequence[grpc.GenericRpcHandler] | None = None,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] | None = None,
+    options: Sequence[tuple[str, Any]] | None = None,
+    maximum_concurrent_rpcs: int | None = None,
+    compression: grpc.Compression | None = None,
 ) -> "Server":
     """A server for asyncio, to which services can be added.
 
@@ -172,7 +173,7 @@ class Server(grpc.aio.Server):
 
     # The end.
 
-    async def stop(self, grace: Optional[float]) -> None:
+    async def stop(self, grace: float | None) -> None:
         """Takes no new calls, and waits until those under way are over, for `grace` seconds at most; None: at once.
 
         What is left then ends with UNAVAILABLE, and its handlers are cancelled and waited for. Of several stops the shortest grace counts.
@@ -241,7 +242,7 @@ class Server(grpc.aio.Server):
         if tells:
             self._tell_waiters()
 
-    async def wait_for_termination(self, timeout: Optional[float] = None) -> bool:
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:
         """Waits until the server has stopped. True: it has not within so many seconds."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
