@@ -1,5 +1,6 @@
 """gRPC's interoperability cases with the Rust implementation at the other end, in both directions, and through a gateway."""
 
+import asyncio
 import os
 import pathlib
 import socket
@@ -180,7 +181,46 @@ def test_a_gateway_calls_a_python_server_and_it_attaches_again(tmp_path):
                     except grpc.RpcError:
                         time.sleep(0.05)
                 _cases_through_gateway(stub)
+            refused = _server()
+            with pytest.raises(ConnectionRefusedError, match="no such group"):
+                refused.attach(backends, "nothing-like-it")
+            refused.stop(None)
     server.stop(None)
+
+
+def test_a_gateway_calls_a_server_of_asyncio_and_it_attaches_again(tmp_path):
+    from grpc.testing import empty_pb2, test_pb2_grpc
+
+    class Service(test_pb2_grpc.TestServiceServicer):
+        async def EmptyCall(self, request, context):
+            return request
+
+    backends, address = f"shm://{tmp_path}/backends.sock", f"127.0.0.1:{_free_port()}"
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'[listeners.world]\naddress = "{address}"\n[backends]\nsocket = "{backends}"\n[groups.default]\n')
+
+    async def served():
+        server = tollfree.aio.server()
+        test_pb2_grpc.add_TestServiceServicer_to_server(Service(), server)
+        with pytest.raises(TimeoutError, match="backends.sock"):
+            await server.attach(backends, "default", timeout=0.1)
+        for _ in range(2):
+            with Reference("gateway", str(config)):
+                async with grpc.aio.insecure_channel(address) as channel:
+                    stub = test_pb2_grpc.TestServiceStub(channel)
+                    for _ in range(200):
+                        try:
+                            assert await stub.EmptyCall(empty_pb2.Empty(), wait_for_ready=True, timeout=20) == empty_pb2.Empty()
+                            break
+                        except grpc.aio.AioRpcError:
+                            await asyncio.sleep(0.05)
+                refused = tollfree.aio.server()
+                with pytest.raises(ConnectionRefusedError, match="no such group"):
+                    await refused.attach(backends, "nothing-like-it")
+                await refused.stop(None)
+        await server.stop(None)
+
+    asyncio.run(served())
 
 
 def _cases_through_gateway(stub):

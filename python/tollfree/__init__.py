@@ -4,7 +4,16 @@
 `grpc.Server` for generated servicers; `tollfree.aio` has both for asyncio. The guide is `docs/guide/python.md` of the project.
 """
 
+import importlib
+
 from tollfree._channel import insecure_channel
 from tollfree._server import inline, server
 
-__all__ = ["inline", "insecure_channel", "server"]
+__all__ = ["aio", "inline", "insecure_channel", "server"]
+
+
+def __getattr__(name):
+    # As `grpc.aio` comes with `grpc`; who does not name it does not load it.
+    if name == "aio":
+        return importlib.import_module("tollfree.aio")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

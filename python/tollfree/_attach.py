@@ -2,7 +2,6 @@
 
 import logging
 import random
-import threading
 import time
 
 _LOGGER = logging.getLogger("tollfree")
@@ -12,12 +11,15 @@ _FIRST, _MOST = 0.005, 1.0
 
 
 class Attachment:
-    """One session with a gateway, and what follows when it ends."""
+    """One session with a gateway, and what follows when it ends.
 
-    def __init__(self, loop, address, group, services, identity):
+    `known` is an event that is set once the gateway has accepted or refused: a thread's or asyncio's.
+    """
+
+    def __init__(self, loop, address, group, services, identity, known):
         self._loop, self._address = loop, address
         self._group, self._services, self._identity = group, services, identity
-        self._is_known = threading.Event()
+        self._is_known = known
         self._refused = None
         self._words = ""
         self._failures = 0
@@ -59,9 +61,9 @@ class Attachment:
         except OSError as error:
             return self.lost(str(error), False)
 
-    def wait(self, timeout):
-        """Waits until the gateway has accepted or refused."""
-        if not self._is_known.wait(timeout):
+    def check(self, timeout):
+        """Raises what `attach` raises once it has waited for so many seconds."""
+        if not self._is_known.is_set():
             raise TimeoutError(f"the gateway at {self._address} has not accepted within {timeout} s: {self._words or 'no answer'}")
         if self._refused is not None:
             raise ConnectionRefusedError(self._refused)

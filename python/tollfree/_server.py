@@ -121,10 +121,12 @@ class Server(grpc.Server):
           ConnectionRefusedError: the gateway has refused for good; the message says why.
           TimeoutError: the gateway was not there in time. The server goes on trying.
         """
-        attachment = _attach.Attachment(self._loop, address, group, self._methods.services(), self._identity)
+        known = threading.Event()
+        attachment = _attach.Attachment(self._loop, address, group, self._methods.services(), self._identity, known)
         self._attachments[attachment.begin()] = attachment
         self._begin()
-        attachment.wait(timeout)
+        known.wait(timeout)
+        attachment.check(timeout)
 
     # Serving.
 

@@ -1,15 +1,17 @@
 """Servers for asyncio: a `grpc.aio.Server` for generated servicers as they are."""
 
 import asyncio
+import contextlib
 import contextvars
 import logging
+import secrets
 from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
 import grpc
 
-from tollfree import _events, _native, _options, _process
+from tollfree import _attach, _events, _native, _options, _process
 from tollfree.aio import _serving
 from tollfree.aio._bridge import Bridge
 from tollfree.aio._context import Context
@@ -67,6 +69,9 @@ class Server(grpc.aio.Server):
         self._calls = set()
         self._listeners = []
         self._sessions = {}
+        self._attachments = {}
+        # The same for all of its sessions with gateways.
+        self._identity = secrets.token_bytes(16)
         self._bridge = None
         # From the first stop on: when what is left of calls ends, by the asyncio loop's clock.
         self._stop_at = None
@@ -126,6 +131,44 @@ class Server(grpc.aio.Server):
             self._bridge = Bridge(asyncio.get_running_loop(), self._native)
             self._bridge.serve(self)
 
+    async def attach(self, address: str, group: str = "", timeout: float | None = 10.0) -> None:
+        """Has the gateway at an address call this server, which is started thereby: its clients' calls come here until the server stops,
+        also after the gateway was restarted.
+
+        Args:
+          address: the gateway's socket for backends, `shm:///path`.
+          group: the group of backends to join; empty where the gateway has one only.
+          timeout: how long to wait until the gateway has accepted, in seconds.
+
+        Raises:
+          ConnectionRefusedError: the gateway has refused for good; the message says why.
+          TimeoutError: the gateway was not there in time. The server goes on trying.
+        """
+        await self.start()
+        known = asyncio.Event()
+        attachment = _attach.Attachment(self._native, address, group, self.methods.services(), self._identity, known)
+        self._attachments[attachment.begin()] = attachment
+        self._bridge.touched()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(known.wait(), timeout)
+        attachment.check(timeout)
+
+    def _lose_attachment(self, session, words, is_final):
+        attachment = self._attachments.pop(session, None)
+        if attachment is not None and self._stop_at is None and attachment.lost(words, is_final) is not None:
+            self._bridge.loop.call_later(attachment.due_in() or 0.0, self._attach_again, attachment)
+
+    def _attach_again(self, attachment):
+        if self._has_stopped or self._stop_at is not None:
+            return
+        session = attachment.retry()
+        if isinstance(session, int):
+            self._attachments[session] = attachment
+            self._bridge.touched()
+        else:
+            # It is not time yet, or nothing could be opened.
+            self._bridge.loop.call_later(max(attachment.due_in() or 0.0, 0.001), self._attach_again, attachment)
+
     def take(self, kind, event):
         """Something has happened to no call that is known."""
         if kind == _events.CALL:
@@ -134,8 +177,14 @@ class Server(grpc.aio.Server):
             self._sessions[event[1]] = None
             if self._stop_at is not None:
                 self._native.drain(event[1])
+        elif kind == _events.ATTACHED:
+            self._sessions[event[1]] = None
+            self._attachments[event[1]].attached()
         elif kind == _events.CLOSED:
             self._sessions.pop(event[1], None)
+            self._lose_attachment(event[1], event[2], False)
+        elif kind == _events.NOT_ATTACHED:
+            self._lose_attachment(event[1], event[2], event[3])
         elif kind == _events.REFUSED:
             _LOGGER.warning("a client was refused: %s", event[1])
 

@@ -29,6 +29,11 @@ class Methods:
         if wrong:
             raise ValueError(f"interceptors have to be grpc.aio.ServerInterceptor; these are not: {wrong}")
 
+    def services(self):
+        """Names of the services that are known by name."""
+        named = {handler.service_name() for handler in self._generic if isinstance(handler, grpc.ServiceRpcHandler)}
+        return sorted(named | {path.split("/")[1] for path in self._registered})
+
     def add_generic(self, handlers):
         self._generic.extend(handlers)
 
