@@ -116,7 +116,9 @@ impl Hang {
                 LookPace::Rarely,
             );
         };
-        let stands = activity.is_due && before.is_some_and(|before| activity.stands_still_since(&before));
+        // What was published just now has had no time yet: it counts from the look that sees it first.
+        let stands = activity.is_due
+            && before.is_some_and(|before| before.is_due && activity.stands_still_since(&before));
         self.stands.store(stands, Ordering::Relaxed);
         if !stands {
             seen.stood = Duration::ZERO;

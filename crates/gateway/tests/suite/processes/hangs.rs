@@ -129,6 +129,7 @@ async fn one_of_two_that_is_stopped_costs_few_calls_and_returns_by_itself() {
     assert!(count > 1000, "{count}");
     let words: std::collections::BTreeSet<_> = failures.iter().map(Status::message).collect();
     let (lost, given) = (failures.len(), hung.calls - before.calls);
+    println!("{lost} of {count} calls were lost, {given} were given to the stopped one");
     if !was_quiet {
         eprintln!(
             "not run: the machine was busy with other things; {lost} of {count} calls were lost: {words:?}"
