@@ -192,6 +192,11 @@ pub(crate) fn check_user(
 ) -> Result<PeerIdentity, HandshakeError> {
     let identity = PeerIdentity::of(&stream)?;
     if !config.peers.allows(identity.uid) {
+        // A gateway's users are named by its config, and not by a program.
+        if (here, config.accepts) == (Role::Server, Accepts::Backends) {
+            let words = format!("user {} is in no group's users in the gateway's config", identity.uid);
+            return Err(HandshakeError::NotAdmitted(words));
+        }
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words(), here });
     }
     Ok(identity)

@@ -37,6 +37,21 @@ async fn what_can_never_work_is_said_at_once() {
     check(&plain, &["gateway.sock", "a gateway listens", "Channel::via"]);
 }
 
+/// What a gateway's config does not allow is said in its words.
+#[tokio::test]
+async fn a_user_that_a_gateway_does_not_know_is_told_so() {
+    let place = Place::new();
+    let limits = Limits { peers: PeerPolicy::Users(Vec::new()), ..Limits::default() };
+    let _backend_listener = tollfree::gateway::BackendListener::bind(place.uri(), limits).await.unwrap();
+    let own = format!(
+        "user {} is in no group's users in the gateway's config",
+        rustix::process::geteuid().as_raw()
+    );
+    check(&refusal(server().0.attach(place.uri())).await, &["gateway.sock", &own]);
+    let via = Channel::via(place.uri(), "https://inventory:443").await.unwrap_err().to_string();
+    check(&via, &["gateway.sock", &own]);
+}
+
 #[tokio::test]
 async fn a_server_is_no_gateway() {
     let place = Place::new();
