@@ -231,8 +231,8 @@ typedef struct tollfree_payload {
 } tollfree_payload;
 
 /*
- An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it; in other threads only
- `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
+ An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it, or that entered it; in other
+ threads only `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
  */
 typedef struct tollfree_loop {
   uint64_t id;
@@ -599,6 +599,21 @@ const char *tollfree_error_name(int number);
  Pointers that are not null point to as much as is said.
  */
 int tollfree_loop_new(const struct tollfree_config *config, struct tollfree_loop *made);
+
+/*
+ Lets another thread have a loop: until one enters it, it is nobody's, and nothing happens in it. It does not end with this thread.
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_leave(struct tollfree_loop of);
+
+/*
+ Makes a loop that a thread has left this thread's. Any thread: of several that try, one succeeds, and the others get
+ `TOLLFREE_ERROR_USE_THREAD`. What was done in a loop before it was left is seen where it is entered.
+
+ @return 0, or an error's number.
+ */
+int tollfree_loop_enter(struct tollfree_loop of);
 
 /*
  Ends a loop with its sessions and listeners. Nothing more is told of them; buffers stay until they are released.

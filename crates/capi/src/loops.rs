@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use tollfree_driver_loop::{EventLoop, Waker};
@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::error::{Failure, run};
 use crate::event::{Event, Texts};
 
-/// An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it; in other threads only
-/// `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
+/// An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it, or that entered it; in other
+/// threads only `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loop {
@@ -41,9 +41,18 @@ impl Drop for Kept {
     }
 }
 
+/// A loop in its thread.
+type Shared = Rc<RefCell<Box<Kept>>>;
+
 thread_local! {
     /// This thread's loops: few, most often one.
-    static HERE: RefCell<Vec<(u64, Rc<RefCell<Kept>>)>> = const { RefCell::new(Vec::new()) };
+    static HERE: RefCell<Vec<(u64, Shared)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Loops that no thread has at this time.
+fn left() -> MutexGuard<'static, HashMap<u64, Box<Kept>>> {
+    static LEFT: OnceLock<Mutex<HashMap<u64, Box<Kept>>>> = OnceLock::new();
+    LEFT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All loops, for the threads that wake them.
@@ -61,17 +70,36 @@ impl Loop {
         match wakers().contains_key(&self.id) {
             true => Failure::new(
                 errors::USE_THREAD,
-                "the loop belongs to another thread: call it there, and tollfree_loop_wake from here",
+                "the loop belongs to another thread, or to none: call it there, enter it, or call tollfree_loop_wake from here",
             ),
             false => Failure::new(errors::USE_LOOP, "this loop was freed, or never was"),
         }
     }
 
-    fn kept(self) -> Result<Rc<RefCell<Kept>>, Failure> {
+    fn kept(self) -> Result<Shared, Failure> {
         let found = HERE.try_with(|here| {
             here.borrow().iter().find(|(id, _)| *id == self.id).map(|(_, kept)| kept.clone())
         });
         found.ok().flatten().ok_or_else(|| self.unknown())
+    }
+
+    /// Takes a loop from its thread.
+    fn take(self) -> Result<Box<Kept>, Failure> {
+        let busy =
+            || Failure::new(errors::USE_BUSY, "the loop is at work: do this when its function has returned");
+        let kept = self.kept()?;
+        HERE.with(|here| {
+            let mut here = here.borrow_mut();
+            let at = here.iter().position(|(id, _)| *id == self.id).ok_or_else(|| self.unknown())?;
+            kept.try_borrow_mut().map_err(|_| busy())?;
+            drop(kept);
+            let (id, taken) = here.swap_remove(at);
+            // A function at work has a share of it.
+            Rc::try_unwrap(taken).map(RefCell::into_inner).map_err(|shared| {
+                here.push((id, shared));
+                busy()
+            })
+        })
     }
 
     /// Has a loop do something, in its thread.
@@ -114,11 +142,39 @@ pub unsafe extern "C" fn tollfree_loop_new(config: *const Config<'_>, made: Opti
         let events = EventLoop::new(Config::read(config)?)?;
         let id = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         everywhere().write().unwrap_or_else(PoisonError::into_inner).insert(id, events.waker());
-        let kept = Kept { events, texts: Texts::default(), is_broken: false, id };
-        let gone = |_| Failure::new(errors::USE_THREAD, "this thread is ending: make loops in others");
-        HERE.try_with(|here| here.borrow_mut().push((id, Rc::new(RefCell::new(kept))))).map_err(gone)?;
+        keep_here(Box::new(Kept { events, texts: Texts::default(), is_broken: false, id }))?;
         made.id = id;
         Ok(())
+    })
+}
+
+/// A loop is this thread's from now on.
+fn keep_here(kept: Box<Kept>) -> Result<(), Failure> {
+    let gone = |_| Failure::new(errors::USE_THREAD, "this thread is ending: make and enter loops in others");
+    HERE.try_with(|here| here.borrow_mut().push((kept.id, Rc::new(RefCell::new(kept))))).map_err(gone)
+}
+
+/// Lets another thread have a loop: until one enters it, it is nobody's, and nothing happens in it. It does not end with this thread.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_loop_leave(of: Loop) -> c_int {
+    run(|| {
+        let kept = of.take()?;
+        left().insert(of.id, kept);
+        Ok(())
+    })
+}
+
+/// Makes a loop that a thread has left this thread's. Any thread: of several that try, one succeeds, and the others get
+/// `TOLLFREE_ERROR_USE_THREAD`. What was done in a loop before it was left is seen where it is entered.
+///
+/// @return 0, or an error's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn tollfree_loop_enter(of: Loop) -> c_int {
+    run(|| {
+        let kept = left().remove(&of.id);
+        keep_here(kept.ok_or_else(|| of.unknown())?)
     })
 }
 
@@ -128,16 +184,8 @@ pub unsafe extern "C" fn tollfree_loop_new(config: *const Config<'_>, made: Opti
 #[unsafe(no_mangle)]
 pub extern "C" fn tollfree_loop_free(of: Loop) -> c_int {
     run(|| {
-        let kept = of.kept()?;
-        if kept.try_borrow_mut().is_err() {
-            return Err(Failure::new(
-                errors::USE_BUSY,
-                "the loop is at work: free it when its function has returned",
-            ));
-        }
-        HERE.with(|here| here.borrow_mut().retain(|(id, _)| *id != of.id));
         // Here, where no list is borrowed: release functions may call the library.
-        drop(kept);
+        drop(of.take()?);
         Ok(())
     })
 }

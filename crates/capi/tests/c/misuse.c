@@ -65,6 +65,8 @@ static void *in_another_thread(void *argument)
   const ends *both = argument;
   all_return(TOLLFREE_ERROR_USE_THREAD, both->loop, both);
   RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_free(both->loop));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_leave(both->loop));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_enter(both->loop));
   CHECK(strstr(tollfree_error_text(), "another thread") != NULL);
   OK(tollfree_loop_wake(both->loop));
   return NULL;
@@ -204,6 +206,8 @@ static void handles_of_others(const ends *both, const char *address)
   RETURNS(TOLLFREE_ERROR_USE_LOOP, tollfree_loop_wake(other));
   RETURNS(TOLLFREE_ERROR_USE_LOOP, tollfree_loop_free(other));
   all_return(TOLLFREE_ERROR_USE_LOOP, (tollfree_loop){ 0 }, both);
+  RETURNS(TOLLFREE_ERROR_USE_LOOP, tollfree_loop_enter(other));
+  RETURNS(TOLLFREE_ERROR_USE_LOOP, tollfree_loop_leave(other));
 }
 
 static tollfree_loop busy;
@@ -215,6 +219,7 @@ static void calls_the_loop(void *argument)
 {
   CHECK(argument == &busy);
   all_return(TOLLFREE_ERROR_USE_BUSY, busy, &busy_ends);
+  RETURNS(TOLLFREE_ERROR_USE_BUSY, tollfree_loop_leave(busy));
   RETURNS(TOLLFREE_ERROR_USE_BUSY, tollfree_loop_free(busy));
   OK(tollfree_loop_wake(busy));
   called_back++;

@@ -69,6 +69,48 @@ static void waking_ends_a_wait(void)
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
+/* Drives a loop that another thread has left, and leaves it. */
+static void *drive_once(void *argument)
+{
+  unsigned *echoed = argument;
+  tollfree_event event = { .size = sizeof event };
+  while (tollfree_loop_enter(both.loop) != 0)
+    ;
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_enter(both.loop));
+  start_call();
+  do {
+    OK(tollfree_loop_wait(both.loop, 60 * SECOND, &event));
+    if (event.kind == TOLLFREE_EVENT_MESSAGE && event.flags & TOLLFREE_FLAG_SERVED)
+      OK(tollfree_call_answer(both.loop, event.call, event.payload, 0));
+    OK(tollfree_buffer_release(event.payload.buffer));
+  } while (event.kind != TOLLFREE_EVENT_ENDED);
+  CHECK(event.code == 0);
+  ++*echoed;
+  OK(tollfree_loop_leave(both.loop));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_poll(both.loop, &event));
+  return NULL;
+}
+
+/* A loop goes from thread to thread, one at a time. It stays when the thread that made it has left it and ended. */
+static void threads_take_turns(void)
+{
+  pthread_t threads[THREADS];
+  unsigned echoed = 0;
+  tollfree_event event = { .size = sizeof event };
+  OK(tollfree_loop_leave(both.loop));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_leave(both.loop));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_poll(both.loop, &event));
+  RETURNS(TOLLFREE_ERROR_USE_THREAD, tollfree_loop_free(both.loop));
+  OK(tollfree_loop_wake(both.loop));
+  for (size_t at = 0; at < THREADS; at++)
+    CHECK(pthread_create(&threads[at], NULL, drive_once, &echoed) == 0);
+  for (size_t at = 0; at < THREADS; at++)
+    CHECK(pthread_join(threads[at], NULL) == 0);
+  OK(tollfree_loop_enter(both.loop));
+  CHECK(echoed == THREADS);
+  lent_released = 0;
+}
+
 int main(int argc, char **argv)
 {
   pthread_t threads[THREADS];
@@ -76,6 +118,7 @@ int main(int argc, char **argv)
   CHECK(argc == 2);
   both = both_ends(argv[1], NULL);
   waking_ends_a_wait();
+  threads_take_turns();
   for (size_t at = 0; at < THREADS; at++)
     CHECK(pthread_create(&threads[at], NULL, release_and_wake, (void *)at) == 0);
   start_call();
