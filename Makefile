@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -154,6 +154,10 @@ python: ## Check the Python package: lints, types, tests, calls to and from the 
 python-wheel: ## Build the wheel, install it in an empty environment, and call a Rust server (fetches maturin and grpcio)
 	@cargo build --quiet --package tollfree-interop
 	@python/wheel $(TARGET_DIR)
+
+# What it needs is not installed here. TOLLFREE_CPP_MUST=1: what is missing is a failure.
+cpp: ## Check the C++ library: its tests, its examples, calls to and from the reference (needs gRPC C++; eight minutes after the build)
+	@cpp/check $(TARGET_DIR)
 
 go-outside: ## Run other projects over the Go implementation: gRPC's cases in each pairing, grpcurl, ghz, grpc-go's own tests (fetches them)
 	@cargo build --quiet --package tollfree-interop

@@ -1,0 +1,76 @@
+#include <tollfree/internal/codec.h>
+
+#include <climits>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace tollfree {
+namespace internal {
+namespace {
+
+// The library copies messages up to here; longer ones it sends from where they were encoded.
+constexpr size_t kCopiedMax = 4096;
+
+grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "there is no memory for the message"); }
+
+grpc::Status Compressed() {
+  return grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                      "a compressed message has come, and Tollfree for C++ does not decompress: send without grpc-encoding");
+}
+
+void Free(void* memory) { free(memory); }
+
+}  // namespace
+
+grpc::Status Encode(const google::protobuf::MessageLite& message, bool is_kept, Payload* payload) {
+  size_t size = message.ByteSizeLong();
+  if (size > INT_MAX) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "a message of protobuf has at most 2 GiB");
+  if (size <= kCopiedMax && !is_kept) {
+    thread_local uint8_t scratch[kCopiedMax];
+    message.SerializeWithCachedSizesToArray(scratch);
+    *payload = Payload(tollfree_payload{{scratch, size}, {0}});
+    return grpc::Status::OK;
+  }
+  auto* memory = static_cast<uint8_t*>(malloc(size + 1));
+  if (memory == nullptr) return NoMemory();
+  message.SerializeWithCachedSizesToArray(memory);
+  return Payload::Wrap(memory, size, Free, memory, payload) ? grpc::Status::OK : NoMemory();
+}
+
+grpc::Status Encode(const grpc::ByteBuffer& message, bool, Payload* payload) {
+  grpc::Slice slice;
+  // One slice is sent from where it lies; several are joined by gRPC.
+  if (message.Valid() && message.Length() > 0) {
+    grpc::Status status = message.TrySingleSlice(&slice);
+    if (!status.ok()) status = message.DumpToSingleSlice(&slice);
+    if (!status.ok()) return status;
+  }
+  auto* kept = new (std::nothrow) grpc::Slice(slice);
+  if (kept == nullptr) return NoMemory();
+  bool is_wrapped = Payload::Wrap(kept->begin(), kept->size(), [](void* of) { delete static_cast<grpc::Slice*>(of); }, kept, payload);
+  return is_wrapped ? grpc::Status::OK : NoMemory();
+}
+
+grpc::Status Decode(Message* from, google::protobuf::MessageLite* message) {
+  if (from->is_compressed) return Compressed();
+  // As gRPC does it: what was there before is gone.
+  if (from->payload.size() > INT_MAX || !message->ParseFromArray(from->payload.data(), static_cast<int>(from->payload.size()))) {
+    return grpc::Status(grpc::StatusCode::INTERNAL, "the message that came is no " + message->GetTypeName());
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Decode(Message* from, grpc::ByteBuffer* message) {
+  if (from->is_compressed) return Compressed();
+  auto* kept = new (std::nothrow) Payload(std::move(from->payload));
+  if (kept == nullptr) return NoMemory();
+  // gRPC takes no const: it only reads.
+  grpc::Slice slice(const_cast<uint8_t*>(kept->data()), kept->size(), [](void* of) { delete static_cast<Payload*>(of); }, kept);
+  *message = grpc::ByteBuffer(&slice, 1);
+  return grpc::Status::OK;
+}
+
+}  // namespace internal
+}  // namespace tollfree
