@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-python bench bench-c bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -51,6 +51,15 @@ bench-c: ## Compare the side in C with Rust's: stubs, and the same driver withou
 		-I$(TARGET_DIR)/bench-c/include -L$(TARGET_DIR)/bench-c/lib -ltollfree -Wl,-rpath,$(TARGET_DIR)/bench-c/lib
 	@$(QUICK_LAB)
 	@TOLLFREE_BENCH_C=$(TARGET_DIR)/bench-c/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side c,loop,tollfree-direct,tonic-unix
+
+bench-cpp: ## Compare C++'s sides: Tollfree by both stubs, and gRPC C++ over a Unix socket (needs gRPC C++; two minutes after the build)
+	@$(MAKE) --no-print-directory install-c PREFIX=$(TARGET_DIR)/bench-cpp/prefix
+	@cmake -S cpp -B $(TARGET_DIR)/bench-cpp/library -DCMAKE_PREFIX_PATH=$(TARGET_DIR)/bench-cpp/prefix -DCMAKE_INSTALL_PREFIX=$(TARGET_DIR)/bench-cpp/prefix >/dev/null
+	@cmake --build $(TARGET_DIR)/bench-cpp/library --target install --parallel >/dev/null
+	@cmake -S lab/bench/cpp -B $(TARGET_DIR)/bench-cpp/peer -DCMAKE_PREFIX_PATH=$(TARGET_DIR)/bench-cpp/prefix >/dev/null
+	@cmake --build $(TARGET_DIR)/bench-cpp/peer >/dev/null
+	@$(QUICK_LAB)
+	@TOLLFREE_BENCH_CPP=$(TARGET_DIR)/bench-cpp/peer/peer $(TARGET_DIR)/quick/tollfree-lab bench echo --side cpp,cpp-stock,grpc-cpp,tollfree-direct,tonic-unix
 
 bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetches gRPC; three minutes after the build)
 	@command -v go >/dev/null || { echo "make bench-go: install Go 1.26 or later" >&2; exit 1; }

@@ -9,7 +9,7 @@ pub use tollfree_measure::axis::Placement;
 
 use crate::harness::words::bytes_in_words;
 pub use crate::message::Message;
-use crate::side::{c, go, python};
+use crate::side::{c, cpp, go, python};
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -56,6 +56,12 @@ axis! {
         TonicTcp = "tonic-tcp",
         /// Tollfree in C, by bytes: a loop that calls and a loop that serves.
         C = "c",
+        /// Tollfree in C++, the stubs of protoc-gen-tollfree-cpp.
+        Cpp = "cpp",
+        /// The same, the stubs of grpc_cpp_plugin by an interceptor.
+        CppStock = "cpp-stock",
+        /// gRPC C++ over a Unix socket: what the sides in C++ are compared with.
+        GrpcCpp = "grpc-cpp",
         /// Tollfree in Go, the stubs of protoc-gen-go-grpc.
         Go = "go",
         /// The same, the handler on the goroutine that reads.
@@ -98,10 +104,15 @@ impl Side {
         is_all || matches!(self, Side::PythonToRust | Side::PythonAioToRust | Side::Grpcio | Side::GrpcioAio)
     }
 
+    /// Whether it is in C++.
+    const fn is_cpp(self) -> bool {
+        matches!(self, Side::Cpp | Side::CppStock | Side::GrpcCpp)
+    }
+
     /// Whether calls can have metadata here: the others carry bytes and nothing else.
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
-        let is_elsewhere = self.is_go() || self.is_python();
+        let is_elsewhere = self.is_go() || self.is_python() || self.is_cpp();
         !is_elsewhere && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::C)
     }
 
@@ -118,6 +129,7 @@ impl Side {
             side if side.is_go() => go::absent(true),
             side if side.is_python() => python::absent(),
             Side::C => c::absent(),
+            side if side.is_cpp() => cpp::absent(),
             Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
                 Some("this build has no iceoryx2; `make bench-peers` builds one that has")
             }

@@ -4,6 +4,7 @@
 //! of [`Side`], a file, and an arm in each `match` below.
 
 pub(crate) mod c;
+pub(crate) mod cpp;
 pub(crate) mod floor;
 pub(crate) mod go;
 #[cfg(feature = "iceoryx2")]
@@ -103,6 +104,9 @@ macro_rules! on_tokio {
             | Side::TollfreeThreads
             | Side::TonicBlocking
             | Side::C
+            | Side::Cpp
+            | Side::CppStock
+            | Side::GrpcCpp
             | Side::Go
             | Side::GoInline
             | Side::GoDirect
@@ -127,6 +131,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Loop => one_loop::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
         Side::C => c::serve(order, ready),
+        Side::Cpp | Side::CppStock | Side::GrpcCpp => cpp::serve(order, ready),
         Side::GoToRust | Side::PythonToRust | Side::PythonAioToRust => {
             return serve_async::<TollfreeDirect>(order, ready);
         }
@@ -148,6 +153,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
         Side::C => c::measure(load),
+        Side::Cpp | Side::CppStock | Side::GrpcCpp => cpp::measure(load),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GoToRust | Side::GrpcGo => go::measure(load),
         Side::Python
         | Side::PythonInline

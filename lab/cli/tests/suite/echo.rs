@@ -71,7 +71,10 @@ fn every_side_that_there_is_runs_over_every_axis() {
         let goal = match row["side"].as_str().unwrap() {
             "iceoryx2" if !cfg!(feature = "iceoryx2") => Some("bench-peers"),
             // The program in Go is beside the build.
+            "cpp" | "cpp-stock" | "grpc-cpp" => Some("bench-cpp"),
             "go" | "go-inline" | "go-direct" | "go-to-rust" | "rust-to-go" | "grpc-go" => Some("bench-go"),
+            "python" | "python-inline" | "python-aio" | "python-to-rust" | "python-aio-to-rust"
+            | "grpcio" | "grpcio-aio" => Some("bench-python"),
             "c" => Some("bench-c"),
             _ => None,
         };
