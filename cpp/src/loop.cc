@@ -144,13 +144,7 @@ void Loop::Drive(Lock& lock, const std::function<bool()>& stop, uint64_t until_n
   event.size = sizeof event;
   for (;;) {
     RunTasks();
-    for (int count = 0; count < kEventsAtOnce; count++) {
-      if (is_broken_ || stop()) return;
-      if (tollfree_loop_poll(loop_, &event) != 0) return Broken(tollfree_error_text());
-      if (event.kind == TOLLFREE_EVENT_NONE) break;
-      sink_->OnEvent(event);
-    }
-    if (!tasks_.empty()) continue;
+    if (is_broken_ || stop()) return;
     uint64_t end_ns = std::min(until_ns, FirstTimer());
     uint64_t timeout_ns = kNoEnd;
     if (end_ns != kNoEnd) {
@@ -164,8 +158,14 @@ void Loop::Drive(Lock& lock, const std::function<bool()>& stop, uint64_t until_n
     int number = tollfree_loop_wait(loop_, timeout_ns, &event);
     lock.lock();
     is_in_wait_ = false;
+    // What came with it is there already: nobody is let in between.
+    for (int count = 0; number == 0 && event.kind != TOLLFREE_EVENT_NONE; count++) {
+      sink_->OnEvent(event);
+      if (is_broken_ || stop()) return;
+      if (count == kEventsAtOnce || !tasks_.empty()) break;
+      number = tollfree_loop_poll(loop_, &event);
+    }
     if (number != 0) return Broken(tollfree_error_text());
-    if (event.kind != TOLLFREE_EVENT_NONE) sink_->OnEvent(event);
   }
 }
 
