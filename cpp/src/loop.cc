@@ -1,6 +1,7 @@
 #include "loop.h"
 
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,13 @@ namespace {
 // Events taken before the lock is released once.
 constexpr int kEventsAtOnce = 64;
 constexpr std::chrono::milliseconds kCloseTick(1);
+
+// The time to some milliseconds, for little.
+uint64_t CoarseNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 
 }  // namespace
 
@@ -67,6 +75,7 @@ bool Loop::Enter() {
 }
 
 void Loop::Leave(Lock&) {
+  left_ns_ = CoarseNs();
   tollfree_loop_leave(loop_);
   is_driven_ = false;
 }
@@ -175,7 +184,7 @@ bool Loop::Await(Lock& lock, const void* of, const std::function<bool()>& ready,
       Do(lock, std::move(first));
     } else if (Enter()) {
       // What peers have announced meanwhile comes first: a session that is over takes no call.
-      Turn();
+      if (CoarseNs() != left_ns_) Turn();
       first();
       driver_of_ = of;
       Drive(lock, ready, until_ns);

@@ -129,6 +129,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   bool is_woken_ = false;
   bool is_broken_ = false;
   bool is_closing_ = false;
+  // When a driver left it last, on a coarse clock.
+  uint64_t left_ns_ = 0;
   // How often the loop was driven.
   uint64_t drive_count_ = 0;
   std::deque<Task> tasks_;

@@ -1,7 +1,7 @@
 //! Loops by their handles. A loop stays in the thread that made it, where it is looked up without a lock; other threads may wake it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,10 +49,10 @@ thread_local! {
     static HERE: RefCell<Vec<(u64, Shared)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Loops that no thread has at this time.
-fn left() -> MutexGuard<'static, HashMap<u64, Box<Kept>>> {
-    static LEFT: OnceLock<Mutex<HashMap<u64, Box<Kept>>>> = OnceLock::new();
-    LEFT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+/// Loops that no thread has at this time: few.
+fn left() -> MutexGuard<'static, BTreeMap<u64, Box<Kept>>> {
+    static LEFT: Mutex<BTreeMap<u64, Box<Kept>>> = Mutex::new(BTreeMap::new());
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All loops, for the threads that wake them.
