@@ -29,6 +29,7 @@ class RefusedCall {
   grpc_call* const call_;
 };
 
+// gRPC leaves it to an arena to end such an object: this one ends with its last operation.
 template <class Response>
 class RefusedUnary final : public grpc::ClientAsyncResponseReaderInterface<Response> {
  public:
@@ -38,6 +39,7 @@ class RefusedUnary final : public grpc::ClientAsyncResponseReaderInterface<Respo
   void Finish(Response*, grpc::Status* status, void* tag) override {
     *status = RefusedStatus();
     call_.Done(tag, true);
+    delete this;
   }
 
  private:
