@@ -303,6 +303,8 @@ def test_a_call_of_the_parents_is_refused_in_a_child():
             os._exit(0)
         os.waitpid(child, 0)
         assert b"forked" in os.read(read, 1000)
+        os.close(read)
+        os.close(write)
         assert call.is_active()
         call.cancel()
 
