@@ -8,6 +8,10 @@ namespace {
 
 tollfree_bytes None() { return {nullptr, 0}; }
 
+// Messages that wait to be read, at most, before the other side is held up: so many, or so many bytes together.
+constexpr size_t kInboxCount = 64;
+constexpr size_t kInboxLen = 256 << 10;
+
 }  // namespace
 
 void Call::Changed() {
@@ -48,16 +52,29 @@ bool Call::Read(Message* message) {
   Lock lock = loop_->Hold();
   Await(lock, &Call::HasMessageOrEnd);
   if (inbox_.empty()) return false;
-  *message = std::move(inbox_.front());
-  inbox_.pop_front();
+  *message = TakeFirst(lock);
   return true;
+}
+
+Message Call::TakeFirst(Lock& lock) {
+  Message first = std::move(inbox_.front());
+  inbox_.pop_front();
+  inbox_len_ -= first.payload.size();
+  if (is_paused_ && inbox_.size() <= kInboxCount / 2 && inbox_len_ <= kInboxLen / 2) {
+    is_paused_ = false;
+    if (is_live_) {
+      loop_->Do(lock, [self = shared_from_this()] {
+        if (self->is_live_) tollfree_call_resume(self->loop_->handle(), self->id_);
+      });
+    }
+  }
+  return first;
 }
 
 bool Call::Take(Message* message) {
   Lock lock = loop_->Hold();
   if (inbox_.empty()) return false;
-  *message = std::move(inbox_.front());
-  inbox_.pop_front();
+  *message = TakeFirst(lock);
   if (HasDrained()) Changed();
   return true;
 }
@@ -274,7 +291,13 @@ void Call::OnEvent(const tollfree_event& event) {
       headers_ = std::move(payload);
       break;
     case TOLLFREE_EVENT_MESSAGE:
+      inbox_len_ += payload.size();
       inbox_.push_back(Message{std::move(payload), (event.flags & TOLLFREE_FLAG_COMPRESSED) != 0});
+      if (!is_paused_ && (inbox_.size() >= kInboxCount || inbox_len_ >= kInboxLen)) {
+        // The other side waits on its credit until this one reads.
+        is_paused_ = true;
+        tollfree_call_pause(loop_->handle(), id_);
+      }
       break;
     case TOLLFREE_EVENT_HALF_CLOSED:
       is_half_closed_ = true;

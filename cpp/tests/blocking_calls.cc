@@ -154,6 +154,27 @@ TEST_P(BlockingCalls, ClientStreams) {
   EXPECT_EQ(third->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
+TEST_P(BlockingCalls, AStreamThatIsReadSlowlyHoldsUpItsSender) {
+  grpc::ClientContext context;
+  Ask ask;
+  Answer answer;
+  ask.set_count(20'000);
+  ask.set_body(std::string(1'000, 'b'));
+  listed_count = 0;
+  auto reader = stub_->List(&context, ask);
+  ASSERT_TRUE(reader->Read(&answer));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(listed_count.load(), 2'000);
+  // Other calls go on beside it.
+  grpc::ClientContext beside;
+  Answer other;
+  EXPECT_TRUE(stub_->Unary(&beside, Ask(), &other).ok());
+  uint32_t count = 1;
+  while (reader->Read(&answer)) count++;
+  EXPECT_EQ(count, 20'000u);
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_P(BlockingCalls, ServerStreams) {
   grpc::ClientContext context;
   Ask ask;

@@ -22,6 +22,8 @@ using cpp::probe::ProbeTollfree;
 
 // Handlers that saw their call cancelled.
 inline std::atomic<int> cancelled_count{0};
+// Answers of lists that went out.
+inline std::atomic<int> listed_count{0};
 // Reactors that are there.
 inline std::atomic<int> reactor_count{0};
 
@@ -89,6 +91,7 @@ class BlockingProbe : public Probe::Service {
         cancelled_count++;
         break;
       }
+      listed_count++;
     }
     return StatusOf(*ask);
   }
@@ -184,6 +187,7 @@ class ReactorProbe : public Probe::CallbackService {
     Listing(grpc::CallbackServerContext* context, const Ask* ask) : context_(context), ask_(*ask) { Next(); }
     void OnWriteDone(bool ok) override {
       if (!ok) return Finish(grpc::Status::CANCELLED);
+      listed_count++;
       Next();
     }
 

@@ -107,6 +107,8 @@ class Call : public std::enable_shared_from_this<Call> {
     std::function<void()> then;
   };
 
+  // With the lock held, of a message that is there.
+  Message TakeFirst(std::unique_lock<std::mutex>& lock);
   bool WasSent() const;
   void When(std::unique_lock<std::mutex>& lock, bool (Call::*is_ready)() const, std::function<void()> then);
   void Await(std::unique_lock<std::mutex>& lock, bool (Call::*is_ready)() const);
@@ -131,6 +133,8 @@ class Call : public std::enable_shared_from_this<Call> {
   uint64_t deadline_ns_ = 0;
   Payload headers_;
   std::deque<Message> inbox_;
+  size_t inbox_len_ = 0;
+  bool is_paused_ = false;
   Outcome outcome_;
   std::vector<Watch> watches_;
   std::function<void()> on_cancel_;
