@@ -89,7 +89,7 @@ def main():
         for kind in ("grpcio", "pool", "inline"):
             address = f"{'unix:' if kind == 'grpcio' else 'shm://'}{directory}/{kind}.sock"
             command = [sys.executable, __file__, "--serve", kind, address]
-            environment = {"PYTHONPATH": ":".join([directory, *sys.path])}
+            environment = {"PYTHONPATH": ":".join([directory, *sys.path]), "PYTHONSAFEPATH": "1"}
             with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
                 if server.stdout.readline() != "ready\n":
                     raise SystemExit(f"demo: the server of kind {kind} did not start; its words are above")
