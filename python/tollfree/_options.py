@@ -136,6 +136,8 @@ class ServiceConfig:
             raise ValueError(f"grpc.service_config is no JSON: {error}") from None
         if not isinstance(config, dict):
             raise ValueError("grpc.service_config has to be an object")
+        if config.get("healthCheckConfig"):
+            raise ValueError("healthCheckConfig is not served: call grpc.health.v1.Health/Watch, or leave the field out")
         self._balance(config)
         if "retryThrottling" in config:
             throttling = config["retryThrottling"]
@@ -162,6 +164,8 @@ class ServiceConfig:
 
     def _method(self, entry):
         retry = None
+        if "hedgingPolicy" in entry:
+            raise ValueError("hedgingPolicy is not served: use retryPolicy")
         if "retryPolicy" in entry and self._are_retries_on:
             retry = _retry(entry["retryPolicy"])
         terms = MethodTerms(
