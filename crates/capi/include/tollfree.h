@@ -24,6 +24,46 @@
 #define TOLLFREE_FLAG_LAST 16
 
 /*
+ `flags` of the start of a channel's call: it waits for a connection however often connecting fails, until its deadline.
+ */
+#define TOLLFREE_FLAG_WAITS 32
+
+/*
+ Not connected, and nothing tries to. A call or `tollfree_channel_connect` changes that.
+ */
+#define TOLLFREE_CHANNEL_IDLE 0
+
+/*
+ Being connected.
+ */
+#define TOLLFREE_CHANNEL_CONNECTING 1
+
+/*
+ Calls can be made.
+ */
+#define TOLLFREE_CHANNEL_READY 2
+
+/*
+ The last attempts to connect have failed. The next follows.
+ */
+#define TOLLFREE_CHANNEL_FAILING 3
+
+/*
+ The first server that can be used.
+ */
+#define TOLLFREE_POLICY_PICK_FIRST 0
+
+/*
+ Each server in turn, as often as its weight says.
+ */
+#define TOLLFREE_POLICY_ROUND_ROBIN 1
+
+/*
+ The server with the fewest calls under way, beside its weight.
+ */
+#define TOLLFREE_POLICY_LEAST_OUTSTANDING 2
+
+/*
  `wait`: spins where that costs no more than to be woken, and where nobody else wants the processor; else sleeps.
  */
 #define TOLLFREE_WAIT_ADAPTIVE 0
@@ -127,6 +167,11 @@
  `call` is over: `code` is gRPC's status, `text` its message, `payload` the trailing metadata. On a server's side: it was cancelled.
  */
 #define TOLLFREE_EVENT_ENDED 13
+
+/*
+ `channel` fares otherwise than before: `code` is `TOLLFREE_CHANNEL_…`.
+ */
+#define TOLLFREE_EVENT_CHANNEL 14
 
 /*
  `flags` of a message: it is compressed as the call's `grpc-encoding` says. The library does neither.
@@ -270,7 +315,7 @@ typedef struct tollfree_start {
    */
   struct tollfree_payload message;
   /*
-   Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`.
+   Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS`.
    */
   uint32_t flags;
   /*
@@ -286,6 +331,31 @@ typedef struct tollfree_call {
   struct tollfree_session session;
   uint64_t number;
 } tollfree_call;
+
+/*
+ A server of a channel.
+ */
+typedef struct tollfree_server {
+  /*
+   `shm:///path` or `shm-abstract:name`.
+   */
+  struct tollfree_bytes address;
+  /*
+   Its share of the calls beside the others of its priority; 0: it gets none.
+   */
+  uint32_t weight;
+  /*
+   0 is the highest. The next is used while no server of it can be.
+   */
+  uint32_t priority;
+} tollfree_server;
+
+/*
+ Calls to one or more servers. `{0}` is none. No two channels of a process have the same.
+ */
+typedef struct tollfree_channel {
+  uint64_t id;
+} tollfree_channel;
 
 /*
  Settings of a loop, for all of its sessions. A member that is 0 has the value of a loop without settings.
@@ -393,6 +463,10 @@ typedef struct tollfree_event {
    A message, or a block of metadata.
    */
   struct tollfree_payload payload;
+  /*
+   Which channel.
+   */
+  struct tollfree_channel channel;
 } tollfree_event;
 
 /*
@@ -578,6 +652,56 @@ int tollfree_call_pause(struct tollfree_loop of, struct tollfree_call call);
  @return 0, or an error's number.
  */
 int tollfree_call_resume(struct tollfree_loop of, struct tollfree_call call);
+
+/*
+ Opens a channel to servers, one of which `policy` (`TOLLFREE_POLICY_…`) chooses for each call. It connects when a call needs it, and again when
+ a session has ended. `TOLLFREE_EVENT_CHANNEL` tells how it fares.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_channel_open(struct tollfree_loop of,
+                          const struct tollfree_server *servers,
+                          size_t server_count,
+                          uint32_t policy,
+                          struct tollfree_channel *channel);
+
+/*
+ Ends a channel with all of its calls: `TOLLFREE_EVENT_ENDED` with gRPC's status CANCELLED follows for each.
+
+ @return 0, or an error's number.
+ */
+int tollfree_channel_close(struct tollfree_loop of, struct tollfree_channel channel);
+
+/*
+ Connects a channel that is idle, and keeps it connected.
+
+ @return 0, or an error's number.
+ */
+int tollfree_channel_connect(struct tollfree_loop of, struct tollfree_channel channel);
+
+/*
+ How a channel fares: `TOLLFREE_CHANNEL_…`.
+
+ @return 0, or an error's number.
+ */
+int tollfree_channel_state(struct tollfree_loop of, struct tollfree_channel channel, uint32_t *state);
+
+/*
+ Begins a call in a channel. It waits for a connection. Where connecting fails it ends with UNAVAILABLE, whose text names the socket; with
+ `TOLLFREE_FLAG_WAITS` it waits on. A call that no server has looked at moves to another connection. Its events have no session.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_channel_call(struct tollfree_loop of,
+                          struct tollfree_channel channel,
+                          const struct tollfree_start *start,
+                          struct tollfree_call *call);
 
 /*
  The text of this thread's last error, for people: it names what failed and what to do. Valid until the next function of the

@@ -16,6 +16,8 @@ use crate::session::Session;
 pub const TOLLFREE_FLAG_HAS_MESSAGE: u32 = 8;
 /// `flags` of a call's start: no other message follows.
 pub const TOLLFREE_FLAG_LAST: u32 = 16;
+/// `flags` of the start of a channel's call: it waits for a connection however often connecting fails, until its deadline.
+pub const TOLLFREE_FLAG_WAITS: u32 = 32;
 
 /// gRPC's codes: 0 to 16.
 const CODE_MAX: u32 = 16;
@@ -42,7 +44,7 @@ pub struct Start<'a> {
     deadline_ns: u64,
     /// The first message, with `TOLLFREE_FLAG_HAS_MESSAGE`.
     message: Payload<'a>,
-    /// Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`.
+    /// Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS`.
     flags: u32,
     /// 0.
     reserved: u32,
@@ -51,6 +53,30 @@ pub struct Start<'a> {
 // SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
 unsafe impl Growing for Start<'_> {
     const LEN_MIN: usize = size_of::<Start<'static>>();
+}
+
+impl Start<'_> {
+    /// The same for a loop. `more`: flags that are possible beside those of all starts.
+    pub(crate) fn begins(&self, more: u32) -> Result<CallStart<'_>, Failure> {
+        let known = TOLLFREE_FLAG_HAS_MESSAGE | TOLLFREE_FLAG_LAST | TOLLFREE_FLAG_COMPRESSED | more;
+        check_flags(self.flags, known)?;
+        let message = match self.flags & TOLLFREE_FLAG_HAS_MESSAGE != 0 {
+            true => Some(self.message.message(self.flags & TOLLFREE_FLAG_COMPRESSED != 0)?),
+            false => None,
+        };
+        Ok(CallStart {
+            path: self.path.text("the path")?,
+            metadata: bytes::Bytes::copy_from_slice(self.metadata.get()?),
+            deadline_ns: (self.deadline_ns != 0).then_some(self.deadline_ns),
+            message,
+            is_last: self.flags & TOLLFREE_FLAG_LAST != 0,
+        })
+    }
+
+    /// Whether it waits for a connection however often connecting fails.
+    pub(crate) fn waits(&self) -> bool {
+        self.flags & TOLLFREE_FLAG_WAITS != 0
+    }
 }
 
 impl Call {
@@ -104,18 +130,7 @@ pub unsafe extern "C" fn tollfree_call_start(
         let call = call.ok_or_else(|| Failure::null("the call"))?;
         // SAFETY: the header asks for a structure of its size; others are refused (`pointers::tests`). ASan watches in the C tests.
         let start = unsafe { pointers::read(start) }?;
-        check_flags(start.flags, TOLLFREE_FLAG_HAS_MESSAGE | TOLLFREE_FLAG_LAST | TOLLFREE_FLAG_COMPRESSED)?;
-        let message = match start.flags & TOLLFREE_FLAG_HAS_MESSAGE != 0 {
-            true => Some(start.message.message(start.flags & TOLLFREE_FLAG_COMPRESSED != 0)?),
-            false => None,
-        };
-        let begins = CallStart {
-            path: start.path.text("the path")?,
-            metadata: bytes::Bytes::copy_from_slice(start.metadata.get()?),
-            deadline_ns: (start.deadline_ns != 0).then_some(start.deadline_ns),
-            message,
-            is_last: start.flags & TOLLFREE_FLAG_LAST != 0,
-        };
+        let begins = start.begins(0)?;
         of.with(|kept| {
             *call = Call::of(kept.events.call(session.id(), begins)?);
             Ok(())

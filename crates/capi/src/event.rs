@@ -8,6 +8,7 @@ use tollfree_layout::{errors, metadata};
 
 use crate::buffer::Payload;
 use crate::call::Call;
+use crate::channel::{self, Channel};
 use crate::error::Failure;
 use crate::loops::Kept;
 use crate::pointers::{self, Bytes, Growing};
@@ -41,6 +42,8 @@ pub const TOLLFREE_EVENT_HALF_CLOSED: u32 = 11;
 pub const TOLLFREE_EVENT_SENT: u32 = 12;
 /// `call` is over: `code` is gRPC's status, `text` its message, `payload` the trailing metadata. On a server's side: it was cancelled.
 pub const TOLLFREE_EVENT_ENDED: u32 = 13;
+/// `channel` fares otherwise than before: `code` is `TOLLFREE_CHANNEL_…`.
+pub const TOLLFREE_EVENT_CHANNEL: u32 = 14;
 
 /// `flags` of a message: it is compressed as the call's `grpc-encoding` says. The library does neither.
 pub const TOLLFREE_FLAG_COMPRESSED: u32 = 1;
@@ -76,6 +79,8 @@ pub struct Event {
     text: Bytes<'static>,
     /// A message, or a block of metadata.
     payload: Payload<'static>,
+    /// Which channel.
+    channel: Channel,
 }
 
 // SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
@@ -122,6 +127,7 @@ impl Event {
         deadline_ns: 0,
         text: Bytes::EMPTY,
         payload: Payload::EMPTY,
+        channel: Channel::NONE,
     };
 
     /// Whether the program has room for an event: before one is taken, which would be lost.
@@ -146,7 +152,10 @@ impl Kept {
         let Some(event) = event else { return Ok(Some(Event::NONE)) };
         let of_call = |events: &driver::EventLoop, kind, call: CallId| {
             let flags = if events.serves(call) { TOLLFREE_FLAG_SERVED } else { 0 };
-            Event { call: Call::of(call), flags, ..Event::session(kind, call.session()) }
+            match call.is_of_channel() {
+                true => Event { kind, call: Call::of(call), flags, ..Event::NONE },
+                false => Event { call: Call::of(call), flags, ..Event::session(kind, call.session()) },
+            }
         };
         let at = |kind, listener| Event { kind, listener: Listener::of(listener), ..Event::NONE };
         let events = &self.events;
@@ -203,6 +212,12 @@ impl Kept {
                 event.payload = Payload::keep(status.metadata)?;
                 event
             }
+            driver::Event::ChannelChanged { channel, state } => Event {
+                kind: TOLLFREE_EVENT_CHANNEL,
+                code: channel::number_of(state),
+                channel: Channel::of(channel),
+                ..Event::NONE
+            },
             _ => return Ok(None),
         }))
     }

@@ -120,9 +120,14 @@ impl CallId {
         CallId { session, number }
     }
 
-    /// Its session.
+    /// Its session. Calls of channels have none of their own: see [`EventLoop::session_of`].
     pub fn session(self) -> SessionId {
         self.session
+    }
+
+    /// Whether it is a channel's.
+    pub fn is_of_channel(self) -> bool {
+        self.session == channel::NO_SESSION
     }
 
     /// Its number within the session, for programs in other languages.

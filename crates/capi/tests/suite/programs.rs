@@ -34,6 +34,11 @@ fn calls_of_all_kinds_are_made_and_each_buffer_is_released_once() {
 }
 
 #[test]
+fn channels_connect_and_reconnect_and_calls_wait_or_name_the_socket() {
+    runs("channels.c");
+}
+
+#[test]
 fn each_function_that_is_misused_returns_an_error() {
     runs("misuse.c");
 }
