@@ -385,6 +385,18 @@ def test_clients_and_servers_that_are_killed():
         assert both.stub.Unary(message("others")).text == "others"
 
 
+def test_builds_without_the_interpreters_lock_are_refused():
+    script = """
+        import sysconfig
+        known = sysconfig.get_config_var
+        sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else known(name)
+        import tollfree
+    """
+    child = _run(script)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode == 1 and "ImportError: Tollfree does not run in free-threaded builds" in err
+
+
 def test_ends_that_rest_take_no_processor_time():
     with pair() as both:
         channels = [tollfree.insecure_channel(both.address) for _ in range(10)]

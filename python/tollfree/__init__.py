@@ -5,9 +5,13 @@
 """
 
 import importlib
+import sysconfig
 
-from tollfree._channel import insecure_channel
-from tollfree._server import inline, server
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("Tollfree does not run in free-threaded builds of Python yet: use one with the interpreter's lock")
+
+from tollfree._channel import insecure_channel  # noqa: E402
+from tollfree._server import inline, server  # noqa: E402
 
 __all__ = ["aio", "inline", "insecure_channel", "server"]
 
