@@ -3,11 +3,16 @@
 import gc
 import importlib.resources
 import pathlib
+import signal
 import sys
 import tempfile
 
 _HERE = pathlib.Path(__file__).parent
 _GENERATED = tempfile.mkdtemp(prefix="tollfree-stubs-")
+
+
+# A shell that runs this in the background has it ignored, here and in all programs that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def generate(root, files):
