@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -147,12 +148,12 @@ func (a *attempt) outgoingHeader() (metadata.MD, error) {
 		return nil, err
 	}
 	for _, creds := range r.cc.options.credentials {
-		if md, err = a.credentials(md, creds); err != nil {
+		if md, err = joinCredentials(a.context, r.method, a.session.peer, md, creds); err != nil {
 			return nil, err
 		}
 	}
 	if r.info.credentials != nil {
-		if md, err = a.credentials(md, r.info.credentials); err != nil {
+		if md, err = joinCredentials(a.context, r.method, a.session.peer, md, r.info.credentials); err != nil {
 			return nil, err
 		}
 	}
@@ -188,10 +189,9 @@ func belongsToServers(code codes.Code) bool {
 	return false
 }
 
-// credentials adds what creds say to md. An error is a status.
-func (a *attempt) credentials(md metadata.MD, creds credentials.PerRPCCredentials) (metadata.MD, error) {
-	method := a.request.method
-	ctx := credentials.NewContextWithRequestInfo(a.context, credentials.RequestInfo{Method: method, AuthInfo: a.session.peer.AuthInfo})
+// joinCredentials adds to md what creds say of a call of method at a server. An error is a status.
+func joinCredentials(ctx context.Context, method string, server *peer.Peer, md metadata.MD, creds credentials.PerRPCCredentials) (metadata.MD, error) {
+	ctx = credentials.NewContextWithRequestInfo(ctx, credentials.RequestInfo{Method: method, AuthInfo: server.AuthInfo})
 	audience := "https://" + authority + strings.TrimSuffix(method[:strings.LastIndexByte(method, '/')+1], "/")
 	more, err := creds.GetRequestMetadata(ctx, audience)
 	if err != nil {

@@ -140,6 +140,13 @@ func (cc *ClientConn) pickSlowly(ctx context.Context, deadline time.Time, failFa
 		if e.ready() != nil {
 			return rules.Ready
 		}
+		if err, unhealthy := e.unhealthy(); unhealthy {
+			if err == nil {
+				return rules.Waits
+			}
+			last = err
+			return rules.Fails
+		}
 		err, final := waits[e].failure()
 		if err != nil {
 			last = err
@@ -188,4 +195,13 @@ func (cc *ClientConn) awaitChange(ctx context.Context, changed <-chan struct{}, 
 		return errClosing
 	}
 	return nil
+}
+
+// waitError is of a call that ended while it waited for a session; last is why there is none, if that is known.
+func waitError(err, last error) error {
+	s := status.FromContextError(err)
+	if last == nil {
+		return status.Error(s.Code(), s.Message()+" while waiting for a session")
+	}
+	return status.Errorf(s.Code(), "%s while waiting for a session; the last attempt: %s", s.Message(), status.Convert(last).Message())
 }

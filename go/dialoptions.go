@@ -168,8 +168,10 @@ func WithPerRPCCredentials(creds credentials.PerRPCCredentials) DialOption {
 }
 
 // WithDefaultServiceConfig sets gRPC's service config, in JSON: loadBalancingConfig, methodConfig (name, timeout, waitForReady,
-// maxRequestMessageBytes, maxResponseMessageBytes, retryPolicy) and retryThrottling. hedgingPolicy and healthCheckConfig are
-// errors.
+// maxRequestMessageBytes, maxResponseMessageBytes, retryPolicy), retryThrottling and healthCheckConfig. hedgingPolicy is an error.
+//
+// With healthCheckConfig the client calls grpc.health.v1.Health/Watch at each server, and calls go only to servers that answer SERVING or
+// have no health service. pick_first, the default policy, does not check health, as in grpc-go.
 func WithDefaultServiceConfig(json string) DialOption {
 	return func(o *dialOptions) error {
 		config, err := parseServiceConfig(json)

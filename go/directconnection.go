@@ -104,7 +104,7 @@ func (d *directConnection) use(ctx context.Context, gateway *session) (lasted ti
 	begun := time.Now()
 	e := d.endpoint
 	direct := e.newSession(client)
-	direct.gateway = gateway
+	direct.gateway, direct.health = gateway, gateway.health // Its group's answer.
 	_, end := beginSession(e.context, e.handler, direct.peer, true)
 	if !e.current.CompareAndSwap(gateway, direct) {
 		client.Close()

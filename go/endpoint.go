@@ -37,6 +37,7 @@ type session struct {
 	peer        *peer.Peer
 	outstanding atomic.Int32
 	record      *rules.Record // nil: nobody counts how calls end
+	health      *healthWatch  // nil: its server's health is not checked
 	// gateway is, of a direct connection, the session with the gateway that has led to it; nil: it is none.
 	gateway *session
 }
@@ -55,7 +56,7 @@ func (s *session) ended(err error) {
 // load is how many calls the server has under way; this client's own where it does not say.
 func (s *session) load() uint32 {
 	if load, ok := s.client.Load(); ok {
-		return load
+		return s.health.discount(load)
 	}
 	return uint32(s.outstanding.Load())
 }
@@ -77,6 +78,7 @@ type endpoint struct {
 	record   *rules.Record // nil: nobody counts how calls end
 	dial     dialer
 	direct   *directConnection // nil: none is asked for
+	health   *healthCheck      // nil: its health is not checked
 	handler  stats.Handler
 	eager    bool
 	context  context.Context // the client's: until Close
@@ -99,7 +101,8 @@ type endpoint struct {
 
 func newEndpoint(ctx context.Context, target *rules.Target, o *dialOptions, handler stats.Handler, eager bool, record *rules.Record, changed func()) *endpoint {
 	e := &endpoint{
-		address: target.Address, priority: target.Priority, record: record, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
+		address: target.Address, priority: target.Priority, record: record, dial: o.dial, health: o.healthCheck(), handler: handler, eager: eager, context: ctx, changed: changed,
+		hurry: make(chan struct{}, 1),
 	}
 	if o.via != "" && len(o.targets) == 1 && !strings.HasPrefix(target.Address, transport.StreamScheme) {
 		e.direct = newDirectConnection(e, transportConfig(o))
@@ -107,8 +110,8 @@ func newEndpoint(ctx context.Context, target *rules.Target, o *dialOptions, hand
 	return e
 }
 
-// ready is the session that takes calls, or nil.
-func (e *endpoint) ready() *session {
+// connected is the session that takes calls, or nil.
+func (e *endpoint) connected() *session {
 	s := e.current.Load()
 	if s == nil || s.open() {
 		return s
@@ -124,9 +127,7 @@ func (e *endpoint) reach() rules.Reach {
 	if e.ready() != nil {
 		return rules.Ready
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.failures > 0 {
+	if e.state() == connectivity.TransientFailure {
 		return rules.Fails
 	}
 	return rules.Waits
@@ -142,12 +143,15 @@ func (e *endpoint) load() uint32 {
 func (e *endpoint) state() connectivity.State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	err, unhealthy := e.unhealthy()
 	switch {
 	case e.context.Err() != nil:
 		return connectivity.Shutdown
 	case e.ready() != nil:
 		return connectivity.Ready
-	case e.failures > 0:
+	case unhealthy && err == nil:
+		return connectivity.Connecting
+	case unhealthy || e.failures > 0:
 		return connectivity.TransientFailure // until the next session, as gRPC asks
 	case e.connecting:
 		return connectivity.Connecting
@@ -200,7 +204,7 @@ func (e *endpoint) connect() {
 }
 
 func (e *endpoint) connectLocked() {
-	if e.connecting || e.ready() != nil || e.context.Err() != nil {
+	if e.connecting || e.connected() != nil || e.context.Err() != nil {
 		return
 	}
 	e.connecting = true
@@ -303,6 +307,7 @@ func (e *endpoint) newSession(client call.Client) *session {
 
 func (e *endpoint) install(client call.Client) {
 	s := e.newSession(client)
+	s.health = e.newHealthWatch(s)
 	_, end := beginSession(e.context, e.handler, s.peer, true)
 	e.mu.Lock()
 	e.current.Store(s)
@@ -312,6 +317,10 @@ func (e *endpoint) install(client call.Client) {
 	if e.direct != nil {
 		e.watchers.Add(1)
 		go e.direct.keep(s)
+	}
+	if s.health != nil {
+		e.watchers.Add(1)
+		go s.health.keep()
 	}
 	e.changed()
 	go e.watch(s, end)
@@ -329,6 +338,7 @@ func (e *endpoint) watch(s *session, end func()) {
 	defer e.watchers.Done()
 	defer end()
 	defer s.client.Close()
+	defer s.health.end()
 	begun := time.Now()
 	select {
 	case <-s.client.Draining():
@@ -336,6 +346,7 @@ func (e *endpoint) watch(s *session, end func()) {
 		return
 	}
 	e.retire(s)
+	s.health.end() // A server that drains waits for it.
 	if time.Since(begun) < longPauseMin {
 		// A server that ends its sessions at once is not to be asked without a pause.
 		e.mu.Lock()
@@ -382,13 +393,4 @@ func connectError(address string, err error) error {
 		hint = "; start the server, or check the path"
 	}
 	return status.Errorf(code, "tollfree: no session with %s: %s%s", address, words, hint)
-}
-
-// waitError is of a call that ended while it waited for a session; last is why there is none, if that is known.
-func waitError(err, last error) error {
-	s := status.FromContextError(err)
-	if last == nil {
-		return status.Error(s.Code(), s.Message()+" while waiting for a session")
-	}
-	return status.Errorf(s.Code(), "%s while waiting for a session; the last attempt: %s", s.Message(), status.Convert(last).Message())
 }

@@ -336,7 +336,7 @@ func TestServiceConfigsThatAreRefused(t *testing.T) {
 		`{`: "JSON",
 		`{"loadBalancingConfig": [{"grpclb":{}}]}`:                                "grpclb",
 		`{"loadBalancingPolicy": "weighted"}`:                                     "weighted",
-		`{"healthCheckConfig": {"serviceName": "x"}}`:                             "healthCheckConfig",
+		`{"healthCheckConfig": {"serviceName": 1}}`:                               "healthCheckConfig.serviceName",
 		`{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]}`: "hedgingPolicy",
 		`{"methodConfig": [{"name": [{"method": "x"}]}]}`:                         "no service",
 		`{"methodConfig": [{"name": [{}]}, {"name": [{}]}]}`:                      "twice",

@@ -21,6 +21,8 @@ type serviceConfig struct {
 	outliers   *rules.OutlierDetection  // nil: no endpoint is ejected
 	methods    map[string]*methodConfig // by path; "/service/" and "" are defaults
 	throttling *throttling
+	// healthService is the service whose health is checked, "" for the whole server; nil: none is.
+	healthService *string
 }
 
 type methodConfig struct {
@@ -69,7 +71,9 @@ type jsonConfig struct {
 		MaxTokens  float64 `json:"maxTokens"`
 		TokenRatio float64 `json:"tokenRatio"`
 	} `json:"retryThrottling"`
-	HealthCheckConfig json.RawMessage `json:"healthCheckConfig"`
+	HealthCheckConfig struct {
+		ServiceName *string `json:"serviceName"`
+	} `json:"healthCheckConfig"`
 }
 
 type jsonMethodConfig struct {
@@ -99,10 +103,7 @@ func parseServiceConfig(text string) (*serviceConfig, error) {
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
 		return nil, fmt.Errorf("tollfree: the service config is no JSON of gRPC's: %w", err)
 	}
-	config := &serviceConfig{methods: map[string]*methodConfig{}}
-	if len(raw.HealthCheckConfig) > 0 && string(raw.HealthCheckConfig) != "null" {
-		return nil, fmt.Errorf("tollfree: service config: healthCheckConfig is not served: call grpc.health.v1.Health/Watch yourself, or leave the field out")
-	}
+	config := &serviceConfig{methods: map[string]*methodConfig{}, healthService: raw.HealthCheckConfig.ServiceName}
 	var err error
 	if err = raw.loadBalancing(config); err != nil {
 		return nil, err
