@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
-use tollfree_driver_loop::{
-    CallStart, CallTerms, ChannelConfig, ChannelId, LoopConfig, Policy, RetryPolicy, Status, Target,
-    Throttling,
-};
+use tollfree_driver_loop::{CallStart, CallTerms, ChannelId, LoopConfig, RetryPolicy, Status};
 use tollfree_os::clock::now_ns;
 
 use crate::call::{Call, duration, message, received};
+use crate::channels;
 use crate::mailbox::Mailbox;
 use crate::sharing::{Core, Notice, Sharing, next_number};
 use crate::turns::Command;
@@ -74,32 +71,6 @@ pub(crate) fn config(
     config
 }
 
-/// What a channel is opened with.
-pub(crate) fn channel_config(
-    targets: Vec<(String, u32, u32)>,
-    policy: &str,
-    throttling: Option<(u32, u32)>,
-) -> PyResult<ChannelConfig> {
-    let policy = match policy {
-        "pick_first" => Policy::PickFirst,
-        "round_robin" => Policy::RoundRobin,
-        "least_request" => Policy::LeastOutstanding,
-        other => {
-            let words =
-                format!("load balancing {other:?}: pick_first, round_robin and least_request are possible");
-            return Err(PyValueError::new_err(words));
-        }
-    };
-    let target =
-        |(address, weight, priority): (String, u32, u32)| Target { weight, priority, ..Target::new(address) };
-    Ok(ChannelConfig {
-        targets: targets.into_iter().map(target).collect(),
-        policy,
-        outlier_detection: None,
-        throttling: throttling.map(|(tokens_max, ratio)| Throttling { tokens_max, ratio }),
-    })
-}
-
 /// A process's channels for threads, with their loop.
 #[pyclass(frozen)]
 pub(crate) struct Client {
@@ -131,32 +102,22 @@ impl Client {
         policy: &str,
         throttling: Option<(u32, u32)>,
     ) -> PyResult<u64> {
-        self.sharing.check()?;
-        let config = channel_config(targets, policy, throttling)?;
-        let opened = self.sharing.ask(py, move |core| core.events.open_channel(config))?;
-        opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
+        channels::open(&self.sharing, py, targets, policy, throttling)
     }
 
     /// Ends a channel, with its calls.
     fn close_channel(&self, channel: u64) -> PyResult<()> {
-        self.sharing.check()?;
-        self.sharing.run(move |core| core.events.close_channel(ChannelId::from_bits(channel)));
-        Ok(())
+        channels::close(&self.sharing, channel)
     }
 
     /// Connects a channel that is idle, and keeps it connected.
     fn connect(&self, channel: u64) -> PyResult<()> {
-        self.sharing.check()?;
-        self.sharing.run(move |core| core.events.connect_channel(ChannelId::from_bits(channel)));
-        Ok(())
+        channels::connect(&self.sharing, channel)
     }
 
     /// 0 idle, 1 connecting, 2 ready, 3 transient failure. `None`: it was closed.
     fn state(&self, py: Python<'_>, channel: u64) -> PyResult<Option<u8>> {
-        self.sharing.check()?;
-        self.sharing.ask(py, move |core| {
-            core.events.channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
-        })
+        channels::state(&self.sharing, py, channel)
     }
 
     /// A method of a channel.

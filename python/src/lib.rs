@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod channels;
 mod client;
 mod events;
 mod mailbox;

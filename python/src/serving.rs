@@ -14,7 +14,8 @@ use tollfree_os::clock::now_ns;
 use tollfree_os::fd::{AsFd, AsRawFd};
 
 use crate::call::{Sender, duration, message, received};
-use crate::client::{Retry, channel_config, config};
+use crate::channels;
+use crate::client::{Retry, config};
 use crate::events::{kind, of_call, of_loop};
 use crate::mailbox::Mailbox;
 use crate::sharing::{Kept, Sharing};
@@ -119,32 +120,22 @@ impl Loop {
         policy: &str,
         throttling: Option<(u32, u32)>,
     ) -> PyResult<u64> {
-        self.sharing.check()?;
-        let config = channel_config(targets, policy, throttling)?;
-        let opened = self.sharing.ask(py, move |core| core.events.open_channel(config))?;
-        opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
+        channels::open(&self.sharing, py, targets, policy, throttling)
     }
 
     /// Ends a channel, with its calls.
     fn close_channel(&self, channel: u64) -> PyResult<()> {
-        self.sharing.check()?;
-        self.sharing.run(move |core| core.events.close_channel(ChannelId::from_bits(channel)));
-        Ok(())
+        channels::close(&self.sharing, channel)
     }
 
     /// Connects a channel that is idle, and keeps it connected.
     fn connect(&self, channel: u64) -> PyResult<()> {
-        self.sharing.check()?;
-        self.sharing.run(move |core| core.events.connect_channel(ChannelId::from_bits(channel)));
-        Ok(())
+        channels::connect(&self.sharing, channel)
     }
 
     /// 0 idle, 1 connecting, 2 ready, 3 transient failure. `None`: it was closed.
     fn state(&self, py: Python<'_>, channel: u64) -> PyResult<Option<u8>> {
-        self.sharing.check()?;
-        self.sharing.ask(py, move |core| {
-            core.events.channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
-        })
+        channels::state(&self.sharing, py, channel)
     }
 
     /// Begins a call in a channel. `bytes`: its only message; none follows then.

@@ -308,7 +308,8 @@ impl Sharing {
             None => self.waker.wake(),
             Some(command) => {
                 let mut core = self.core.lock();
-                core.do_all(vec![command]);
+                command(&mut core);
+                core.pump();
                 if core.by_threads && core.has_kept() {
                     self.waker.wake();
                 }
@@ -395,7 +396,10 @@ impl Sharing {
     /// Leads for a short time, without giving up the interpreter's lock. `true`: it is done, and another may lead. Else this thread still leads.
     fn lead(&self, _: Python<'_>, first: Option<Command>, is_done: &impl Fn() -> bool) -> bool {
         let mut core = self.core.lock();
-        core.do_all(first.into_iter().chain(self.turns.take_commands()).collect());
+        if let Some(command) = first {
+            command(&mut core);
+        }
+        core.do_all(self.turns.take_commands());
         let until = now_ns() + HOLD.as_nanos() as u64;
         loop {
             if is_done() {

@@ -11,7 +11,7 @@ from tollfree._context import Abort, Context
 _LOGGER = logging.getLogger("tollfree")
 
 
-class _Details(grpc.HandlerCallDetails):
+class Details(grpc.HandlerCallDetails):
     def __init__(self, method, invocation_metadata):
         self.method = method
         self.invocation_metadata = invocation_metadata
@@ -58,7 +58,7 @@ class Methods:
 
     def find(self, path, pairs):
         """The handler of a call, or None; interceptors and generic handlers may raise."""
-        details = _Details(path, pairs)
+        details = Details(path, pairs)
         continuation = self._find
         for interceptor in reversed(self._interceptors):
             continuation = _before(interceptor, continuation)

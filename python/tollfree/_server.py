@@ -81,7 +81,11 @@ class Server(grpc.Server):
         self._state = _State()
         self._listeners = []
         self._sessions = {}
+        # By session, or by a key of their own until they are tried again. Changed under the lock: the thread that serves may hear of a
+        # session before the thread that attaches has noted it.
         self._attachments = {}
+        self._attaching = threading.Lock()
+        self._thread = None
         self._is_inline = False
         # The same for all of its sessions with gateways.
         self._identity = secrets.token_bytes(16)
@@ -123,7 +127,8 @@ class Server(grpc.Server):
         """
         known = threading.Event()
         attachment = _attach.Attachment(self._loop, address, group, self._methods.services(), self._identity, known)
-        self._attachments[attachment.begin()] = attachment
+        with self._attaching:
+            self._attachments[attachment.begin()] = attachment
         self._begin()
         known.wait(timeout)
         attachment.check(timeout)
@@ -139,7 +144,7 @@ class Server(grpc.Server):
 
     def _begin(self):
         with self._state.lock:
-            if getattr(self, "_thread", None) is not None:
+            if self._thread is not None:
                 return
             self._thread = threading.Thread(target=self._serve, name="tollfree-server", daemon=True)
             self._thread.start()
@@ -158,7 +163,8 @@ class Server(grpc.Server):
 
     def _patience(self):
         """How long to wait for events, in seconds; None: until there is one."""
-        times = [attachment.due_in() for attachment in self._attachments.values()]
+        with self._attaching:
+            times = [attachment.due_in() for attachment in self._attachments.values()]
         if self._state.stop_at is not None:
             times.append(max(self._state.stop_at - time.monotonic(), 0.0))
         return min((each for each in times if each is not None), default=None)
@@ -175,7 +181,8 @@ class Server(grpc.Server):
                 self._loop.drain(event[1])
         elif kind == _events.ATTACHED:
             self._sessions[event[1]] = None
-            self._attachments[event[1]].attached()
+            with self._attaching:
+                self._attachments[event[1]].attached()
         elif kind == _events.CLOSED:
             self._sessions.pop(event[1], None)
             self._again(event[1], event[2], False)
@@ -185,11 +192,12 @@ class Server(grpc.Server):
             _LOGGER.warning("a client was refused: %s", event[1])
 
     def _again(self, session, words, is_final):
-        attachment = self._attachments.pop(session, None)
-        if attachment is not None and not self._state.is_stopping:
-            waiting = attachment.lost(words, is_final)
-            if waiting is not None:
-                self._attachments[waiting] = attachment
+        with self._attaching:
+            attachment = self._attachments.pop(session, None)
+            if attachment is not None and not self._state.is_stopping:
+                waiting = attachment.lost(words, is_final)
+                if waiting is not None:
+                    self._attachments[waiting] = attachment
 
     def _peer(self, session):
         """Process, user and group of a session's client, as the kernel says."""
@@ -213,7 +221,7 @@ class Server(grpc.Server):
                 self._loop.unlisten(listener)
             for session in list(self._sessions):
                 self._loop.drain(session)
-            if getattr(self, "_thread", None) is None:
+            if self._thread is None:
                 self._loop.close()
                 state.has_stopped.set()
         self._calls.when_none(self._loop.wake)
@@ -223,11 +231,12 @@ class Server(grpc.Server):
         return state.has_stopped
 
     def _is_done(self):
-        for attachment in list(self._attachments.values()):
-            again = attachment.retry()
-            if again is not None:
-                self._attachments = {key: value for key, value in self._attachments.items() if value is not attachment}
-                self._attachments[again] = attachment
+        with self._attaching:
+            for key, attachment in list(self._attachments.items()):
+                again = attachment.retry()
+                if again is not None:
+                    del self._attachments[key]
+                    self._attachments[again] = attachment
         state = self._state
         if not state.is_stopping:
             return False
@@ -247,5 +256,5 @@ class Server(grpc.Server):
 
     def __del__(self):
         loop = getattr(self, "_loop", None)
-        if loop is not None and getattr(self, "_thread", None) is None:
+        if loop is not None and self._thread is None:
             loop.close()

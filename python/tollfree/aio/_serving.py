@@ -7,49 +7,20 @@ import logging
 import grpc
 from grpc.aio import EOF, AbortError
 
+from tollfree import _handling
 from tollfree.aio._context import Failed, SyncContext
 
 _LOGGER = logging.getLogger("tollfree")
 
 
-class _Details(grpc.HandlerCallDetails):
-    def __init__(self, method, invocation_metadata):
-        self.method = method
-        self.invocation_metadata = invocation_metadata
-
-
-class Methods:
-    """Handlers by path, behind interceptors."""
+class Methods(_handling.Methods):
+    """Handlers by path, behind asyncio's interceptors."""
 
     def __init__(self, generic_handlers, interceptors):
-        self._generic = list(generic_handlers or ())
-        self._registered = {}
-        self._interceptors = tuple(interceptors or ())
+        super().__init__(generic_handlers, interceptors)
         wrong = [each for each in self._interceptors if not isinstance(each, grpc.aio.ServerInterceptor)]
         if wrong:
             raise ValueError(f"interceptors have to be grpc.aio.ServerInterceptor; these are not: {wrong}")
-
-    def services(self):
-        """Names of the services that are known by name."""
-        named = {handler.service_name() for handler in self._generic if isinstance(handler, grpc.ServiceRpcHandler)}
-        return sorted(named | {path.split("/")[1] for path in self._registered})
-
-    def add_generic(self, handlers):
-        self._generic.extend(handlers)
-
-    def add_registered(self, service, handlers):
-        for name, handler in handlers.items():
-            self._registered[f"/{service}/{name}"] = handler
-
-    def _find(self, details):
-        handler = self._registered.get(details.method)
-        if handler is not None:
-            return handler
-        for generic in self._generic:
-            handler = generic.service(details)
-            if handler is not None:
-                return handler
-        return None
 
     async def _intercepted(self, interceptors, details):
         if not interceptors:
@@ -64,8 +35,8 @@ class Methods:
         """The handler of a call, or None; interceptors and generic handlers may raise."""
         if not self._interceptors:
             handler = self._registered.get(context.path)
-            return handler if handler is not None else self._find(_Details(context.path, context.invocation_metadata()))
-        return await self._intercepted(self._interceptors, _Details(context.path, context.invocation_metadata()))
+            return handler if handler is not None else self._find(_handling.Details(context.path, context.invocation_metadata()))
+        return await self._intercepted(self._interceptors, _handling.Details(context.path, context.invocation_metadata()))
 
 
 def _is_async(handler):

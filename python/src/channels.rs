@@ -1,0 +1,68 @@
+//! Channels of a loop that threads share: what a client's and an event loop's have in common.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tollfree_driver_loop::{ChannelConfig, ChannelId, Policy, Target, Throttling};
+
+use crate::sharing::Sharing;
+
+/// Opens a channel: its number. Targets are `(address, weight, priority)`.
+pub(crate) fn open(
+    sharing: &Sharing,
+    py: Python<'_>,
+    targets: Vec<(String, u32, u32)>,
+    policy: &str,
+    throttling: Option<(u32, u32)>,
+) -> PyResult<u64> {
+    sharing.check()?;
+    let config = config(targets, policy, throttling)?;
+    let opened = sharing.ask(py, move |core| core.events.open_channel(config))?;
+    opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn config(
+    targets: Vec<(String, u32, u32)>,
+    policy: &str,
+    throttling: Option<(u32, u32)>,
+) -> PyResult<ChannelConfig> {
+    let policy = match policy {
+        "pick_first" => Policy::PickFirst,
+        "round_robin" => Policy::RoundRobin,
+        "least_request" => Policy::LeastOutstanding,
+        other => {
+            let words =
+                format!("load balancing {other:?}: pick_first, round_robin and least_request are possible");
+            return Err(PyValueError::new_err(words));
+        }
+    };
+    let target =
+        |(address, weight, priority): (String, u32, u32)| Target { weight, priority, ..Target::new(address) };
+    Ok(ChannelConfig {
+        targets: targets.into_iter().map(target).collect(),
+        policy,
+        outlier_detection: None,
+        throttling: throttling.map(|(tokens_max, ratio)| Throttling { tokens_max, ratio }),
+    })
+}
+
+/// Ends a channel, with its calls.
+pub(crate) fn close(sharing: &Sharing, channel: u64) -> PyResult<()> {
+    sharing.check()?;
+    sharing.run(move |core| core.events.close_channel(ChannelId::from_bits(channel)));
+    Ok(())
+}
+
+/// Connects a channel that is idle, and keeps it connected.
+pub(crate) fn connect(sharing: &Sharing, channel: u64) -> PyResult<()> {
+    sharing.check()?;
+    sharing.run(move |core| core.events.connect_channel(ChannelId::from_bits(channel)));
+    Ok(())
+}
+
+/// 0 idle, 1 connecting, 2 ready, 3 transient failure. `None`: it was closed.
+pub(crate) fn state(sharing: &Sharing, py: Python<'_>, channel: u64) -> PyResult<Option<u8>> {
+    sharing.check()?;
+    sharing.ask(py, move |core| {
+        core.events.channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
+    })
+}
