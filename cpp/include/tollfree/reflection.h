@@ -6,7 +6,7 @@
 
 namespace tollfree {
 
-// Has a server describe its services, those that are registered later included, by the descriptors that generated code brings with it.
+// Has a server describe all of its services, also services registered later, by the descriptors that generated code brings with it.
 void AddReflection(Server* server);
 
 }  // namespace tollfree

@@ -16,7 +16,7 @@ pub const REMOTE_FIRST: Duration = Duration::from_millis(20);
 const REMOTE_MAX: Duration = Duration::from_secs(1);
 /// After so many failures, more than half a second, attempts that no call needs get rarer than a call's.
 const RESTART_COUNT: u32 = 3 * LOCAL_STEP;
-/// A connection that lasted at least this long has not failed. One that ended sooner counts as a failed attempt.
+/// A connection that lasted at least this long has not failed. A shorter one counts as a failed attempt.
 pub const PROVEN: Duration = Duration::from_millis(50);
 
 /// How dear an attempt is, by where the address leads. `chance` of its methods is a random number from 0 to 1.

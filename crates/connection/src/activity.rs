@@ -4,7 +4,7 @@
 //! them is too much: there is no clock here.
 //!
 //! # Trust
-//! A peer may write anything into its words. What follows is only that it counts as one that works, or as one that does not.
+//! A peer may write anything into its words. All that follows is that the peer counts as working, or as hanging.
 
 /// How far a peer has come at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,7 +129,7 @@ impl AccessLog {
         }
     }
 
-    /// The file may have been moved away: from now on lines go to the one that has its name.
+    /// The file may have been moved away: from now on lines go to the file that has its name.
     pub(crate) fn reopen(&self) {
         if let Some(queue) = self.queue.lock().clone() {
             // A full queue is asked again with the next reload.

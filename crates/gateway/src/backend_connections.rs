@@ -385,7 +385,7 @@ impl BackendConnections {
         &self.watch
     }
 
-    /// It has changed which backend connections get calls: for those who watch health, and for calls that wait for one of this group.
+    /// It has changed which backend connections get calls: watchers of health and waiting calls of this group look again.
     pub(crate) fn turned(self: &Arc<Self>, dispatcher: &Dispatcher) {
         self.change(|_| {});
         self.serve_waiting(dispatcher);

@@ -13,13 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use tollfree::gateway::{Announced, RateLimitedLog};
+use tollfree::gateway::{Announced, RateLimitedLog, status_name};
 use tollfree::metrics::BOUNDS;
 use tollfree_control::{BackendConnectionState, DeviceState, MethodState, ObjectState, State};
 
 use tonic::Code;
 
-use crate::access_line::status_name;
 use crate::client::Client;
 use crate::config::{Device, Policy};
 use crate::conversion::{Conversion, Conversions};

@@ -10,6 +10,32 @@ use tonic::{Code, Status};
 
 use crate::trouble::Trouble;
 
+/// gRPC's status codes by their names, in the order of their numbers.
+pub(crate) const NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// A status code's name in gRPC, such as `NOT_FOUND`.
+pub fn status_name(code: Code) -> &'static str {
+    NAMES[code as usize]
+}
+
 /// A session that ended under a call. The outcome of the call is unknown: it may have been served.
 pub(crate) fn closed(closed: &Closed, peer: &str) -> Status {
     let told = format!("session with {peer}: {closed}");

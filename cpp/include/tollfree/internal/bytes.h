@@ -68,7 +68,7 @@ class MetadataBlock {
   std::string error_;
 };
 
-// Calls `each(name, value)` for the pairs of a block. Values of names in -bin are decoded; those that are no base64 are left out.
+// Calls `each(name, value)` for the pairs of a block. Values of names in -bin are decoded. A value that is no base64 is left out.
 template <class Each>
 void ForEachPair(tollfree_bytes block, Each each);
 

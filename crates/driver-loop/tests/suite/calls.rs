@@ -97,7 +97,7 @@ fn a_message_that_is_too_long_ends_its_call_alone() {
     assert_eq!(both.until_ended(call).status.unwrap().code, 0);
 }
 
-/// Who does not read holds up its own call, and no other.
+/// A client that does not read holds up its own call, and no other.
 #[test]
 fn a_call_that_is_paused_takes_no_more_than_its_window_and_goes_on() {
     let mut both = Both::new(LoopConfig::default());

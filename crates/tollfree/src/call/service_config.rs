@@ -14,6 +14,7 @@ use crate::call::load_balancing::LoadBalancing;
 use crate::call::retry::{RetryPolicy, Throttling};
 use crate::endpoint::balance::Balance;
 use crate::endpoint::error::ServiceConfigError;
+use crate::status;
 
 /// More attempts than this count as this many, as in gRPC.
 const ATTEMPTS_MAX: u32 = 5;
@@ -222,28 +223,9 @@ impl RetryText {
 
 /// A status by its name or number.
 fn code(value: &Value) -> Result<Code, ServiceConfigError> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
     let number = match value {
-        Value::String(name) => NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)),
-        value => value.as_u64().map(|number| number as usize).filter(|number| *number < NAMES.len()),
+        Value::String(name) => status::NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)),
+        value => value.as_u64().map(|number| number as usize).filter(|number| *number < status::NAMES.len()),
     };
     let unknown = || wrong("retryableStatusCodes", format!("has {value}, which is no status"));
     number.map(|number| Code::from_i32(number as i32)).ok_or_else(unknown)

@@ -66,6 +66,7 @@ pub use crate::metadata::header_list;
 pub use crate::metadata::{timeout, timeout_value};
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use crate::server::http2_body::Http2RequestBody;
+pub use crate::status::status_name;
 pub use crate::trouble::for_outside;
 pub use admission::Admission;
 pub use call_rules::{CallRules, check_service_config};

@@ -39,7 +39,8 @@ use tonic::Code;
 
 use crate::metrics::calls::{ClientSide, ServerSide};
 use crate::metrics::process::Watched;
-use crate::metrics::sides::{Labels, Methods, Side, name_of};
+use crate::metrics::sides::{Labels, Methods, Side};
+use crate::status::status_name;
 
 pub use calls::ServedCall;
 pub(crate) use calls::{MadeCall, Outcome};
@@ -127,7 +128,7 @@ impl Metrics {
         for code in (0..17).map(Code::from_i32) {
             let counts = side.duration.get(&labels.ended(code)).map(|latency| latency.counts());
             let Some(counts) = counts else { continue };
-            ended.push((name_of(code), counts.iter().sum()));
+            ended.push((status_name(code), counts.iter().sum()));
             latency_counts.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
         Some(MethodMetrics { method: labels.method, started, ended, latency_counts })

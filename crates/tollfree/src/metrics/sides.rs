@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
 use crate::metrics::latency::Latency;
+use crate::status::status_name;
 
 /// Methods that have a label of their own; further ones, and those that nobody serves, are `other`.
 const METHOD_COUNT_MAX: usize = 1000;
@@ -41,7 +42,7 @@ pub(super) struct Labels {
 
 impl Labels {
     pub(super) fn ended(&self, code: Code) -> Labels {
-        Labels { status: Some(name_of(code)), ..self.clone() }
+        Labels { status: Some(status_name(code)), ..self.clone() }
     }
 }
 
@@ -133,27 +134,5 @@ impl Methods {
         let mut all: Vec<_> = self.known.read().iter().cloned().chain([self.other.clone()]).collect();
         all.sort_unstable();
         all
-    }
-}
-
-pub(super) fn name_of(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
