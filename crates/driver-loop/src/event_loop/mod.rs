@@ -272,15 +272,20 @@ impl EventLoop {
             return None;
         }
         self.poller.is_awake();
-        if self.events.is_empty() {
-            self.turn();
-        }
-        while let Some(event) = self.events.pop_front() {
-            if let Some(event) = self.pass(event) {
-                return Some(event);
+        loop {
+            if self.events.is_empty() {
+                self.turn();
             }
+            if self.events.is_empty() {
+                return None;
+            }
+            while let Some(event) = self.events.pop_front() {
+                if let Some(event) = self.pass(event) {
+                    return Some(event);
+                }
+            }
+            // What was seen to here may have left a session something to say, which must not sleep before.
         }
-        None
     }
 
     /// Waits for what happens next, for so long at most: looks at the rings while that is worth it, and sleeps. `None` also when another thread

@@ -344,3 +344,37 @@ fn an_address_that_is_none_is_refused_when_the_channel_is_made() {
     };
     assert!(events.open_channel(config).is_err());
 }
+
+/// The server is elsewhere, so that the client's loop sleeps: a call that is placed while an attempt at another server fails must be sent before.
+#[test]
+fn a_call_that_falls_back_to_a_server_that_sleeps_is_sent_at_once() {
+    let (_directory, address) = place();
+    let (_nobody, absent) = place();
+    let (ends, ended) = std::sync::mpsc::channel::<()>();
+    let serving = {
+        let address = address.clone();
+        std::thread::spawn(move || {
+            let mut events = EventLoop::new(LoopConfig::default()).unwrap();
+            events.listen(&address).unwrap();
+            while !matches!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected)) {
+                if let Some(event) = events.wait(Some(Duration::from_millis(50))).unwrap() {
+                    echoes(&mut events, &event);
+                }
+            }
+        })
+    };
+    let second = Target { priority: 1, ..Target::new(address.to_string()) };
+    let targets = vec![Target::new(absent.to_string()), second];
+    let mut case = Case::new(ChannelConfig { targets, ..ChannelConfig::new(&address) });
+    case.events.connect_channel(case.channel);
+    for _ in 0..30 {
+        let call = case.call(None, waits());
+        let began = Instant::now();
+        assert_eq!(case.code(call), 0);
+        assert!(began.elapsed() < Duration::from_secs(15));
+        // Until the absent server may be tried again, and the session sleeps.
+        std::thread::sleep(Duration::from_millis(6));
+    }
+    drop(ends);
+    serving.join().unwrap();
+}
