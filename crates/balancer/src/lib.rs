@@ -35,6 +35,7 @@ mod pick;
 mod random;
 mod record;
 mod retry;
+mod service_config;
 mod target;
 mod turn;
 
@@ -47,5 +48,6 @@ pub use pace::{Failure, LOCAL_MAX, PROVEN, Pace, REMOTE_FIRST};
 pub use pick::{Chosen, Look, Pick};
 pub use record::Record;
 pub use retry::{PREVIOUS_ATTEMPTS, PUSHBACK, Pushback, Retries, RetryPolicy, Throttle, Throttling};
+pub use service_config::{MethodConfig, STATUS_NAMES, ServiceConfig, ServiceConfigError};
 pub use target::{Health, Locality, Target};
 pub use turn::Turn;

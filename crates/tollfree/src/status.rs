@@ -4,36 +4,16 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use tollfree_balancer::STATUS_NAMES;
 use tollfree_driver_tokio::{BindError, Closed, ConnectError, ConnectErrorKind, SendError};
 use tollfree_pool::{AllocError, RefError, SegmentedError};
 use tonic::{Code, Status};
 
 use crate::trouble::Trouble;
 
-/// gRPC's status codes by their names, in the order of their numbers.
-pub(crate) const NAMES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
 /// A status code's name in gRPC, such as `NOT_FOUND`.
 pub fn status_name(code: Code) -> &'static str {
-    NAMES[code as usize]
+    STATUS_NAMES[code as usize]
 }
 
 /// A session that ended under a call. The outcome of the call is unknown: it may have been served.

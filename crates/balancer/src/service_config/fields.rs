@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::endpoint::error::ServiceConfigError;
+use crate::ServiceConfigError;
 
 pub(super) fn wrong(field: &'static str, problem: impl Into<String>) -> ServiceConfigError {
     ServiceConfigError::Field { field, problem: problem.into() }

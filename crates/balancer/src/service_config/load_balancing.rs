@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tollfree_balancer::{
-    ConsecutiveFailureEjection, FailurePercentageEjection, OutlierDetection, SuccessRateEjection,
-};
 
-use crate::call::fields::{duration, percent, wrong};
-use crate::endpoint::balance::Balance;
-use crate::endpoint::error::ServiceConfigError;
+use super::fields::{duration, percent, wrong};
+use crate::{
+    ConsecutiveFailureEjection, FailurePercentageEjection, OutlierDetection, Policy, ServiceConfigError,
+    SuccessRateEjection,
+};
 
 /// The name by which gRPC's libraries know outlier detection.
 const OUTLIER_DETECTION: &str = "outlier_detection_experimental";
@@ -19,7 +18,7 @@ const OUTLIER_DETECTION: &str = "outlier_detection_experimental";
 /// How an endpoint is chosen, and when endpoints are ejected.
 #[derive(Debug, Default)]
 pub(super) struct LoadBalancing {
-    pub(super) balance: Option<Balance>,
+    pub(super) balance: Option<Policy>,
     pub(super) outlier_detection: Option<OutlierDetection>,
 }
 
@@ -64,11 +63,11 @@ impl LoadBalancing {
     }
 }
 
-fn known(name: &str) -> Option<Balance> {
+fn known(name: &str) -> Option<Policy> {
     match name {
-        "pick_first" => Some(Balance::PickFirst),
-        "round_robin" => Some(Balance::RoundRobin),
-        "least_outstanding" => Some(Balance::LeastOutstanding),
+        "pick_first" => Some(Policy::PickFirst),
+        "round_robin" => Some(Policy::RoundRobin),
+        "least_outstanding" => Some(Policy::LeastOutstanding),
         _ => None,
     }
 }
@@ -209,7 +208,7 @@ fn time_ns(field: &'static str, text: Option<String>, default_ns: u64) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::service_config::ServiceConfig;
+    use crate::ServiceConfig;
 
     fn parse(settings: &str) -> Result<ServiceConfig, ServiceConfigError> {
         ServiceConfig::parse(&format!(
@@ -226,7 +225,7 @@ mod tests {
             "consecutiveFailureEjection": {}, "later": 1, "childPolicy": [{"other": {}}, {"round_robin": {}}]}"#,
         )
         .unwrap();
-        assert_eq!(config.balance, Some(Balance::RoundRobin));
+        assert_eq!(config.balance, Some(Policy::RoundRobin));
         let detection = OutlierDetection {
             interval_ns: 2_000_000_000,
             base_ejection_time_ns: 500_000_000,
@@ -247,7 +246,7 @@ mod tests {
         };
         assert_eq!(config.outlier_detection, Some(detection));
         let config = parse(r#"{"childPolicy": [{"pick_first": {}}]}"#).unwrap();
-        assert_eq!(config.balance, Some(Balance::PickFirst));
+        assert_eq!(config.balance, Some(Policy::PickFirst));
         assert_eq!(config.outlier_detection, Some(OutlierDetection::default()));
     }
 

@@ -1,41 +1,84 @@
 //! gRPC's service config: what a channel does about each method, as JSON.
 
+mod fields;
+mod load_balancing;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fields::{duration, wrong};
+use load_balancing::LoadBalancing;
 use serde::Deserialize;
 use serde_json::Value;
-use tollfree_balancer::OutlierDetection;
-use tonic::Code;
 
-use crate::call::fields::{duration, wrong};
-use crate::call::load_balancing::LoadBalancing;
-use crate::call::retry::{RetryPolicy, Throttling};
-use crate::endpoint::balance::Balance;
-use crate::endpoint::error::ServiceConfigError;
-use crate::status;
+use crate::{OutlierDetection, Policy, RetryPolicy, Throttling};
 
 /// More attempts than this count as this many, as in gRPC.
 const ATTEMPTS_MAX: u32 = 5;
 /// The largest number of tokens that gRPC allows.
 const TOKENS_MAX: f64 = 1000.0;
 
+/// gRPC's status codes by their names, in the order of their numbers.
+pub const STATUS_NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// Why a service config was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceConfigError {
+    /// Not JSON, or not of the form of a service config.
+    #[error("the service config can't be read: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A field has a value that it can't have.
+    #[error("the service config's {field} {problem}")]
+    Field {
+        /// Which, by its name in JSON.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
 /// What a method's calls are to be done with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct MethodConfig {
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) waits: Option<bool>,
-    pub(crate) retry: Option<RetryPolicy>,
+pub struct MethodConfig {
+    /// A call is over within this time from its beginning, if its own deadline is not sooner.
+    pub timeout: Option<Duration>,
+    /// Whether calls wait for a connection, where they don't say so themselves.
+    pub waits: Option<bool>,
+    /// When a failed call is made again.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// A service config, checked.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServiceConfig {
-    pub(crate) balance: Option<Balance>,
-    pub(crate) outlier_detection: Option<OutlierDetection>,
-    pub(crate) throttling: Option<Throttling>,
-    pub(crate) health_service: Option<Arc<str>>,
+pub struct ServiceConfig {
+    /// How an endpoint is chosen for a call.
+    pub balance: Option<Policy>,
+    /// Whether endpoints whose calls fail get none for a while.
+    pub outlier_detection: Option<OutlierDetection>,
+    /// `retryThrottling`, for all calls together.
+    pub throttling: Option<Throttling>,
+    /// `healthCheckConfig`: the service whose health decides whether an endpoint is used.
+    pub health_service: Option<Arc<str>>,
     methods: HashMap<String, Arc<MethodConfig>>,
     /// What holds where nothing is said.
     rest: Arc<MethodConfig>,
@@ -46,7 +89,7 @@ impl ServiceConfig {
     ///
     /// # Errors
     /// [`ServiceConfigError`], which names the field.
-    pub(crate) fn parse(json: &str) -> Result<ServiceConfig, ServiceConfigError> {
+    pub fn parse(json: &str) -> Result<ServiceConfig, ServiceConfigError> {
         let text: Text = serde_json::from_str(json)?;
         let LoadBalancing { balance, outlier_detection } = match text.load_balancing_config.is_empty() {
             true => LoadBalancing::of_name(text.load_balancing_policy.as_deref())?,
@@ -73,12 +116,12 @@ impl ServiceConfig {
     }
 
     /// Whether anything is said of waiting for a server.
-    pub(crate) fn says_waits(&self) -> bool {
+    pub fn says_waits(&self) -> bool {
         self.methods.values().chain([&self.rest]).any(|method| method.waits.is_some())
     }
 
     /// What holds for a path, `/package.Service/Method`: what is said of the method, else of its service, else of all.
-    pub(crate) fn method(&self, path: &str) -> &Arc<MethodConfig> {
+    pub fn method(&self, path: &str) -> &Arc<MethodConfig> {
         if self.methods.is_empty() {
             return &self.rest;
         }
@@ -158,8 +201,7 @@ impl MethodText {
             ));
         }
         if self.max_request_message_bytes.is_some() || self.max_response_message_bytes.is_some() {
-            let problem =
-                "is not supported: set max_encoding_message_size and max_decoding_message_size on the client";
+            let problem = "is not supported: limit the length of messages where clients and servers are made";
             return Err(wrong("maxRequestMessageBytes or maxResponseMessageBytes", problem));
         }
         let mut names = Vec::new();
@@ -176,7 +218,7 @@ impl MethodText {
         let config = MethodConfig {
             timeout: self.timeout.as_deref().map(|text| duration("timeout", text)).transpose()?,
             waits: self.wait_for_ready,
-            retry: self.retry_policy.map(RetryText::check).transpose()?,
+            retry: self.retry_policy.map(RetryText::check).transpose()?.map(Arc::new),
         };
         Ok((names, config))
     }
@@ -212,23 +254,19 @@ impl RetryText {
             backoff_first: positive("initialBackoff", &self.initial_backoff)?,
             backoff_max: positive("maxBackoff", &self.max_backoff)?,
             multiplier: self.backoff_multiplier,
-            codes: self
-                .retryable_status_codes
-                .iter()
-                .map(|value| code(value).map(|code| code as u16))
-                .collect::<Result<_, _>>()?,
+            codes: self.retryable_status_codes.iter().map(code).collect::<Result<_, _>>()?,
         })
     }
 }
 
 /// A status by its name or number.
-fn code(value: &Value) -> Result<Code, ServiceConfigError> {
+fn code(value: &Value) -> Result<u16, ServiceConfigError> {
     let number = match value {
-        Value::String(name) => status::NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)),
-        value => value.as_u64().map(|number| number as usize).filter(|number| *number < status::NAMES.len()),
+        Value::String(name) => STATUS_NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)),
+        value => value.as_u64().map(|number| number as usize).filter(|number| *number < STATUS_NAMES.len()),
     };
     let unknown = || wrong("retryableStatusCodes", format!("has {value}, which is no status"));
-    number.map(|number| Code::from_i32(number as i32)).ok_or_else(unknown)
+    number.map(|number| number as u16).ok_or_else(unknown)
 }
 
 #[cfg(test)]
@@ -249,17 +287,14 @@ mod tests {
                 {{"name": [{{}}], "timeout": "7s"}}]}}"#
         );
         let config = ServiceConfig::parse(&json).unwrap();
-        assert_eq!(config.balance, Some(Balance::RoundRobin));
+        assert_eq!(config.balance, Some(Policy::RoundRobin));
         assert_eq!(config.health_service.as_deref(), Some("db"));
         assert_eq!(config.throttling, Some(Throttling { tokens_max: 10_000, ratio: 123 }));
         let method = config.method("/a.B/C");
         assert_eq!(method.timeout, Some(Duration::from_millis(1500)));
         let retry = method.retry.as_ref().unwrap();
         assert_eq!((retry.attempts_max, retry.backoff_first), (5, Duration::from_millis(100)));
-        assert_eq!(
-            retry.codes,
-            [Code::Unavailable, Code::Aborted, Code::ResourceExhausted].map(|code| code as u16)
-        );
+        assert_eq!(retry.codes, [14, 10, 8]);
         for path in ["/a.B/E", "/a.D/C"] {
             assert_eq!(config.method(path).waits, Some(true), "{path}");
         }
@@ -287,7 +322,7 @@ mod tests {
             (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {}}]}"#.into(), "hedg"),
             (r#"{"methodConfig": [{"name": [{"method": "C"}]}]}"#.into(), "without a service"),
             (r#"{"methodConfig": [{"name": [{"service": "a"}, {"service": "a"}]}]}"#.into(), "twice"),
-            (r#"{"methodConfig": [{"name": [{}], "maxRequestMessageBytes": 1}]}"#.into(), "max_encoding"),
+            (r#"{"methodConfig": [{"name": [{}], "maxRequestMessageBytes": 1}]}"#.into(), "limit the length"),
             (r#"{"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}}"#.into(), "maxTokens"),
             (r#"{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.0001}}"#.into(), "tokenRatio"),
             (r#"{"loadBalancingConfig": [{"grpclb": {}}]}"#.into(), "grpclb"),

@@ -8,8 +8,8 @@ use tonic::Code;
 
 use crate::call::retry::Throttle;
 use crate::call::routing::Routing;
-use crate::call::service_config::MethodConfig;
 use crate::endpoint::CallGuard;
+use tollfree_balancer::MethodConfig;
 
 /// What a channel does when a call has ended.
 #[derive(Debug)]

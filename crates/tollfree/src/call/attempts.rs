@@ -17,12 +17,12 @@ use crate::call::afterwards::Afterwards;
 use crate::call::deadline::Deadline;
 use crate::call::retry::{Pushback, Retries, pushback};
 use crate::call::routing::{Routing, WaitForReady};
-use crate::call::service_config::MethodConfig;
 use crate::endpoint::balance::Picked;
 use crate::endpoint::{CallGuard, Connection, Subchannel, chance};
 use crate::metadata::timeout;
 use crate::metrics::MadeCall;
 use crate::status;
+use tollfree_balancer::MethodConfig;
 
 /// An attempt that brought no response.
 #[derive(Debug)]
@@ -299,7 +299,7 @@ impl<'a, C: Call> Attempts<'a, C> {
 
     /// Notes that an attempt failed, and waits until it is time for another, where one is to be made.
     async fn again(&mut self, code: Code, pushback: Pushback) -> Next {
-        let policy = self.terms.method.retry.as_ref();
+        let policy = self.terms.method.retry.as_deref();
         let throttle = self.channel.throttle.as_deref();
         let Some(pause) = self.retries.fail(policy, throttle, code as u16, pushback, chance()) else {
             return Next::Over;

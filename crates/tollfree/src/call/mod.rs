@@ -3,10 +3,7 @@
 pub(crate) mod afterwards;
 pub(crate) mod attempts;
 pub(crate) mod deadline;
-mod fields;
-mod load_balancing;
 pub(crate) mod retry;
 pub(crate) mod routing;
-pub(crate) mod service_config;
 pub(crate) mod still;
 pub(crate) mod turn;

@@ -1,7 +1,7 @@
 //! When a failed call is made again, by the rules of `tollfree_balancer`: what of them is HTTP's.
 
 use http::header::{HeaderMap, HeaderName};
-pub(crate) use tollfree_balancer::{Pushback, Retries, RetryPolicy, Throttle, Throttling};
+pub(crate) use tollfree_balancer::{Pushback, Retries, Throttle};
 
 /// Metadata of a repeated call: how often it was made before.
 pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =

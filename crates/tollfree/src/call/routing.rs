@@ -8,11 +8,11 @@ use tollfree_driver_tokio::Attachment;
 use tonic::{Code, Status};
 
 use crate::call::retry::Throttle;
-use crate::call::service_config::ServiceConfig;
 use crate::endpoint::balance::{Balancer, Picked};
 use crate::endpoint::{CallGuard, Connection, Subchannel};
 use crate::message::payloads::Sharing;
 use crate::metrics::{Metrics, Outcome};
+use tollfree_balancer::ServiceConfig;
 
 /// A call with this in its request's extensions waits for a server instead of failing where none can be reached
 /// (gRPC's wait-for-ready), or, with `false`, doesn't where the channel would. It waits until its deadline.

@@ -24,7 +24,6 @@ use tonic::body::Body;
 use crate::call::attempts::{Failed, Terms};
 use crate::call::retry::Throttle;
 use crate::call::routing::{Changes, Routing};
-use crate::call::service_config::ServiceConfig;
 use crate::channel::changing::Maker;
 use crate::channel::slot::Slot;
 use crate::endpoint::Subchannel;
@@ -41,6 +40,7 @@ use crate::message::out_of_band::OfClient;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
 use crate::metrics::{MadeCall, Metrics, Outcome};
+use tollfree_balancer::ServiceConfig;
 
 /// A way to one server or several, over shared memory or HTTP/2, for any client that tonic generates. Clones share the
 /// connections.
@@ -377,7 +377,7 @@ impl ChannelBuilder {
         let managed = self.service_config.is_some() || self.targets.len() != 1 || changes;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
-        let balance = self.balance.or(config.balance).unwrap_or_default();
+        let balance = self.balance.or(config.balance.map(Balance::from)).unwrap_or_default();
         if let Some(target) = self.config.via.clone() {
             let other = self.uris().find(|uri| !is_gateway_address(uri));
             let wrong = other.map(|uri| {

@@ -43,6 +43,16 @@ impl fmt::Display for Balance {
     }
 }
 
+impl From<Policy> for Balance {
+    fn from(policy: Policy) -> Balance {
+        match policy {
+            Policy::PickFirst => Balance::PickFirst,
+            Policy::RoundRobin => Balance::RoundRobin,
+            Policy::LeastOutstanding => Balance::LeastOutstanding,
+        }
+    }
+}
+
 /// An endpoint and a connection to it.
 #[derive(Clone)]
 pub(crate) struct Picked {

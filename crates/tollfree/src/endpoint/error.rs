@@ -1,5 +1,6 @@
 //! Why a channel could not be made.
 
+use tollfree_balancer::ServiceConfigError;
 use tollfree_driver_tokio::ConnectError;
 use tonic::Status;
 
@@ -74,21 +75,4 @@ fn other_addresses(error: &tollfree_driver_tokio::AddressError) -> &'static str 
         }
         _ => "",
     }
-}
-
-/// Why a service config was not taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServiceConfigError {
-    /// Not JSON, or not of the form of a service config.
-    #[error("the service config can't be read: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A field has a value that it can't have.
-    #[error("the service config's {field} {problem}")]
-    Field {
-        /// Which, by its name in JSON.
-        field: &'static str,
-        /// What is wrong.
-        problem: String,
-    },
 }

@@ -7,9 +7,9 @@ use tollfree_balancer::OutlierDetection;
 use tonic::Code;
 
 use crate::call::retry::{Pushback, Retries, Throttle};
-use crate::call::service_config::ServiceConfig;
 use crate::endpoint::chance;
-use crate::endpoint::error::ServiceConfigError;
+use tollfree_balancer::ServiceConfig;
+use tollfree_balancer::ServiceConfigError;
 
 /// Timeouts, retries and throttling of calls by service and method, and when backends are ejected: gRPC's service config for calls that a gateway hands to
 /// backends ([`Dispatch::rules`](crate::gateway::Dispatch::rules)).
@@ -85,7 +85,7 @@ impl CallRules {
         pushback: Pushback,
     ) -> Option<Duration> {
         retries.fail(
-            self.config.method(path).retry.as_ref(),
+            self.config.method(path).retry.as_deref(),
             self.throttle.as_deref(),
             code as u16,
             pushback,
