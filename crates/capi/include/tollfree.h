@@ -29,6 +29,11 @@
 #define TOLLFREE_FLAG_WAITS 32
 
 /*
+ `flags` of the start of a channel's call: it does not, whatever the service config says.
+ */
+#define TOLLFREE_FLAG_WAITS_NOT 64
+
+/*
  Not connected, and nothing tries to. A call or `tollfree_channel_connect` changes that.
  */
 #define TOLLFREE_CHANNEL_IDLE 0
@@ -315,7 +320,8 @@ typedef struct tollfree_start {
    */
   struct tollfree_payload message;
   /*
-   Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS`.
+   Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS` or
+   `TOLLFREE_FLAG_WAITS_NOT`.
    */
   uint32_t flags;
   /*
@@ -349,6 +355,37 @@ typedef struct tollfree_server {
    */
   uint32_t priority;
 } tollfree_server;
+
+/*
+ What a channel is made of.
+ */
+typedef struct tollfree_channel_config {
+  /*
+   `sizeof(tollfree_channel_config)`.
+   */
+  size_t size;
+  /*
+   The servers.
+   */
+  const struct tollfree_server *servers;
+  /*
+   How many there are: one at least.
+   */
+  size_t server_count;
+  /*
+   How a server is chosen for a call: `TOLLFREE_POLICY_…`. `loadBalancingConfig` of the service config comes before.
+   */
+  uint32_t policy;
+  /*
+   0.
+   */
+  uint32_t reserved;
+  /*
+   gRPC's service config, as JSON, or nothing: `loadBalancingConfig`, `retryThrottling`, and `methodConfig` with `timeout`,
+   `waitForReady` and `retryPolicy`.
+   */
+  struct tollfree_bytes service_config;
+} tollfree_channel_config;
 
 /*
  Calls to one or more servers. `{0}` is none. No two channels of a process have the same.
@@ -654,19 +691,14 @@ int tollfree_call_pause(struct tollfree_loop of, struct tollfree_call call);
 int tollfree_call_resume(struct tollfree_loop of, struct tollfree_call call);
 
 /*
- Opens a channel to servers, one of which `policy` (`TOLLFREE_POLICY_…`) chooses for each call. It connects when a call needs it, and again when
- a session has ended. `TOLLFREE_EVENT_CHANNEL` tells how it fares.
+ Opens a channel. It connects when a call needs it, and again when a session has ended. `TOLLFREE_EVENT_CHANNEL` tells how it fares.
 
  @return 0, or an error's number.
 
  # Safety
  Pointers that are not null point to as much as is said.
  */
-int tollfree_channel_open(struct tollfree_loop of,
-                          const struct tollfree_server *servers,
-                          size_t server_count,
-                          uint32_t policy,
-                          struct tollfree_channel *channel);
+int tollfree_channel_open(struct tollfree_loop of, const struct tollfree_channel_config *config, struct tollfree_channel *channel);
 
 /*
  Ends a channel with all of its calls: `TOLLFREE_EVENT_ENDED` with gRPC's status CANCELLED follows for each.
@@ -691,7 +723,8 @@ int tollfree_channel_state(struct tollfree_loop of, struct tollfree_channel chan
 
 /*
  Begins a call in a channel. It waits for a connection. Where connecting fails it ends with UNAVAILABLE, whose text names the socket; with
- `TOLLFREE_FLAG_WAITS` it waits on. A call that no server has looked at moves to another connection. Its events have no session.
+ `TOLLFREE_FLAG_WAITS` it waits on. A call that no server has looked at moves to another connection; other calls are made again where the
+ service config says so. Its events have no session.
 
  @return 0, or an error's number.
 

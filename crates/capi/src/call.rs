@@ -18,6 +18,8 @@ pub const TOLLFREE_FLAG_HAS_MESSAGE: u32 = 8;
 pub const TOLLFREE_FLAG_LAST: u32 = 16;
 /// `flags` of the start of a channel's call: it waits for a connection however often connecting fails, until its deadline.
 pub const TOLLFREE_FLAG_WAITS: u32 = 32;
+/// `flags` of the start of a channel's call: it does not, whatever the service config says.
+pub const TOLLFREE_FLAG_WAITS_NOT: u32 = 64;
 
 /// gRPC's codes: 0 to 16.
 const CODE_MAX: u32 = 16;
@@ -44,7 +46,8 @@ pub struct Start<'a> {
     deadline_ns: u64,
     /// The first message, with `TOLLFREE_FLAG_HAS_MESSAGE`.
     message: Payload<'a>,
-    /// Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS`.
+    /// Bits: `TOLLFREE_FLAG_HAS_MESSAGE`, `TOLLFREE_FLAG_LAST`, `TOLLFREE_FLAG_COMPRESSED`; in a channel, `TOLLFREE_FLAG_WAITS` or
+    /// `TOLLFREE_FLAG_WAITS_NOT`.
     flags: u32,
     /// 0.
     reserved: u32,
@@ -73,9 +76,23 @@ impl Start<'_> {
         })
     }
 
-    /// Whether it waits for a connection however often connecting fails.
-    pub(crate) fn waits(&self) -> bool {
-        self.flags & TOLLFREE_FLAG_WAITS != 0
+    /// The same for a channel.
+    pub(crate) fn begins_in_channel(&self) -> Result<CallStart<'_>, Failure> {
+        if self.flags & TOLLFREE_FLAG_WAITS != 0 && self.flags & TOLLFREE_FLAG_WAITS_NOT != 0 {
+            let words =
+                "flags has TOLLFREE_FLAG_WAITS and TOLLFREE_FLAG_WAITS_NOT: pass one of them, or none";
+            return Err(Failure::new(errors::USE_VALUE, words));
+        }
+        self.begins(TOLLFREE_FLAG_WAITS | TOLLFREE_FLAG_WAITS_NOT)
+    }
+
+    /// Whether it waits for a connection however often connecting fails. `None`: nothing is said of that.
+    pub(crate) fn waits(&self) -> Option<bool> {
+        match self.flags {
+            flags if flags & TOLLFREE_FLAG_WAITS != 0 => Some(true),
+            flags if flags & TOLLFREE_FLAG_WAITS_NOT != 0 => Some(false),
+            _ => None,
+        }
     }
 }
 

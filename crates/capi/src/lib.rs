@@ -23,15 +23,15 @@ pub use buffer::{
     tollfree_buffer_wrap,
 };
 pub use call::{
-    Call, Start, TOLLFREE_FLAG_HAS_MESSAGE, TOLLFREE_FLAG_LAST, TOLLFREE_FLAG_WAITS, tollfree_call_answer,
-    tollfree_call_answer_end, tollfree_call_answer_headers, tollfree_call_cancel, tollfree_call_finish,
-    tollfree_call_pause, tollfree_call_resume, tollfree_call_send, tollfree_call_start,
+    Call, Start, TOLLFREE_FLAG_HAS_MESSAGE, TOLLFREE_FLAG_LAST, TOLLFREE_FLAG_WAITS, TOLLFREE_FLAG_WAITS_NOT,
+    tollfree_call_answer, tollfree_call_answer_end, tollfree_call_answer_headers, tollfree_call_cancel,
+    tollfree_call_finish, tollfree_call_pause, tollfree_call_resume, tollfree_call_send, tollfree_call_start,
 };
 pub use channel::{
-    Channel, Server, TOLLFREE_CHANNEL_CONNECTING, TOLLFREE_CHANNEL_FAILING, TOLLFREE_CHANNEL_IDLE,
-    TOLLFREE_CHANNEL_READY, TOLLFREE_POLICY_LEAST_OUTSTANDING, TOLLFREE_POLICY_PICK_FIRST,
-    TOLLFREE_POLICY_ROUND_ROBIN, tollfree_channel_call, tollfree_channel_close, tollfree_channel_connect,
-    tollfree_channel_open, tollfree_channel_state,
+    Channel, ChannelSettings, Server, TOLLFREE_CHANNEL_CONNECTING, TOLLFREE_CHANNEL_FAILING,
+    TOLLFREE_CHANNEL_IDLE, TOLLFREE_CHANNEL_READY, TOLLFREE_POLICY_LEAST_OUTSTANDING,
+    TOLLFREE_POLICY_PICK_FIRST, TOLLFREE_POLICY_ROUND_ROBIN, tollfree_channel_call, tollfree_channel_close,
+    tollfree_channel_connect, tollfree_channel_open, tollfree_channel_state,
 };
 pub use config::*;
 pub use error::{tollfree_error_name, tollfree_error_text};

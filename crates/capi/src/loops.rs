@@ -13,6 +13,7 @@ use tollfree_layout::errors;
 use tollfree_os::clock::now_ns;
 use tollfree_os::fd::AsRawFd;
 
+use crate::channel::CallRules;
 use crate::config::Config;
 use crate::error::{Failure, run};
 use crate::event::{Event, Texts};
@@ -28,6 +29,7 @@ pub struct Loop {
 /// What a handle stands for.
 pub(crate) struct Kept {
     pub(crate) events: EventLoop,
+    pub(crate) call_rules: CallRules,
     /// What the last event says that is not the program's to release.
     pub(crate) texts: Texts,
     /// The library has failed within: nothing is known of it any more.
@@ -142,7 +144,13 @@ pub unsafe extern "C" fn tollfree_loop_new(config: *const Config<'_>, made: Opti
         let events = EventLoop::new(Config::read(config)?)?;
         let id = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         everywhere().write().unwrap_or_else(PoisonError::into_inner).insert(id, events.waker());
-        keep_here(Box::new(Kept { events, texts: Texts::default(), is_broken: false, id }))?;
+        keep_here(Box::new(Kept {
+            events,
+            call_rules: CallRules::default(),
+            texts: Texts::default(),
+            is_broken: false,
+            id,
+        }))?;
         made.id = id;
         Ok(())
     })

@@ -62,7 +62,9 @@ pub use channel::{CallTerms, ChannelConfig, ChannelId, ChannelState};
 pub use config::LoopConfig;
 pub use event_loop::{CallStart, EventLoop};
 pub use poller::Waker;
-pub use tollfree_balancer::{OutlierDetection, Policy, RetryPolicy, Target, Throttling};
+pub use tollfree_balancer::{
+    OutlierDetection, Policy, RetryPolicy, ServiceConfig, ServiceConfigError, Target, Throttling,
+};
 pub use tollfree_connection::WaitPolicy;
 pub use tollfree_host::{ConnectError, ConnectErrorKind, HandshakeError, Quotas, Registration};
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity, PeerPolicy};
