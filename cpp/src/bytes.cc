@@ -18,6 +18,14 @@ int DigitOf(char digit) {
 
 }  // namespace
 
+bool Payload::Share(Payload* other) const {
+  tollfree_payload share = payload_;
+  int number = payload_.buffer.id != 0 ? tollfree_buffer_retain(payload_.buffer, &share.buffer) : tollfree_buffer_copy(payload_.bytes, &share);
+  if (number != 0) return false;
+  *other = Payload(share);
+  return true;
+}
+
 bool Payload::Wrap(const void* data, size_t size, tollfree_release release, void* argument, Payload* payload) {
   tollfree_payload made{};
   if (tollfree_buffer_wrap({static_cast<const uint8_t*>(data), size}, release, argument, &made) != 0) {

@@ -97,14 +97,15 @@ bool Call::Write(Payload message, bool is_last) {
   if (is_ended_ || is_finished_) return false;
   is_finished_ = is_last;
   is_unsent_ = true;
-  if (!is_live_ && !is_server_) {
-    outbox_.push_back(std::move(message));
-    Await(lock, &Call::HasSent);
+  auto has_sent = [this] { return HasSent(); };
+  if (loop_->Take(lock)) {
+    Send(message, is_last);
+    loop_->DriveTaken(lock, this, has_sent, kNoEnd);
   } else {
     // Where the call ends meanwhile, who drives finds it ended.
     auto share = std::make_shared<Payload>(std::move(message));
-    loop_->Await(lock, this, [this] { return HasSent(); }, kNoEnd,
-                 [self = shared_from_this(), share, is_last] { self->Send(*share, is_last); });
+    loop_->Do(lock, [self = shared_from_this(), share, is_last] { self->Send(*share, is_last); });
+    loop_->Await(lock, this, has_sent, kNoEnd);
   }
   return WasSent();
 }
@@ -115,10 +116,6 @@ void Call::Submit(Payload message, bool is_last) {
   is_finished_ = is_last;
   is_unsent_ = true;
   if (is_ended_) return;
-  if (!is_live_ && !is_server_) {
-    outbox_.push_back(std::move(message));
-    return;
-  }
   auto share = std::make_shared<Payload>(std::move(message));
   loop_->Do(lock, [self = shared_from_this(), share, is_last] { self->Send(*share, is_last); });
 }
@@ -150,7 +147,6 @@ void Call::FinishWriting() {
   Lock lock = loop_->Hold();
   if (is_finished_ || is_ended_) return;
   is_finished_ = true;
-  if (!is_live_) return;
   loop_->Do(lock, [self = shared_from_this()] {
     if (self->is_live_) tollfree_call_finish(self->loop_->handle(), self->id_);
   });
@@ -306,7 +302,6 @@ void Call::OnEvent(const tollfree_event& event) {
       is_unsent_ = false;
       break;
     case TOLLFREE_EVENT_ENDED: {
-      is_unprocessed_ = (event.flags & TOLLFREE_FLAG_UNPROCESSED) != 0;
       OnEnded(event.code, std::string(reinterpret_cast<const char*>(event.text.data), event.text.len), std::move(payload));
       return;
     }
@@ -324,7 +319,6 @@ void Call::OnEnded(uint32_t code, std::string text, Payload trailers) {
   outcome_.code = code;
   outcome_.text = std::move(text);
   outcome_.trailers = std::move(trailers);
-  outbox_.clear();
   if (on_cancel_ != nullptr) on_cancel_();
   Changed();
 }

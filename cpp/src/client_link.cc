@@ -116,7 +116,7 @@ grpc::Status ClientLink::Check(const char* path, const std::multimap<std::string
   start->path = path;
   start->metadata = metadata;
   start->deadline_ns = DeadlineOf(*context_);
-  start->waits_for_ready = ClientAccess::waits_for_ready(*context_);
+  if (ClientAccess::says_waits(*context_)) start->waits_for_ready = ClientAccess::waits_for_ready(*context_);
   return grpc::Status::OK;
 }
 

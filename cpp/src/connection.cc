@@ -1,10 +1,8 @@
-// Where a channel's calls go: its one session, which begins with the first call and again when it has ended. All that connects and
-// reconnects is here.
+// A channel's calls, and a channel of the C library that they are made in.
 #include <tollfree/internal/connection.h>
 
 #include <algorithm>
-#include <list>
-#include <map>
+#include <unordered_map>
 
 #include "core_call.h"
 #include "loop.h"
@@ -13,269 +11,253 @@ namespace tollfree {
 namespace internal {
 namespace {
 
-constexpr uint32_t kDeadlineExceeded = 4;
 constexpr uint32_t kInternal = 13;
 constexpr uint32_t kUnavailable = 14;
-// Pauses between attempts to connect, in nanoseconds: the first, and the longest. Each is twice the one before.
-constexpr uint64_t kPauseMin = 20'000'000;
-constexpr uint64_t kPauseMax = 2'000'000'000;
-// A call that the server has not looked at is made again so often.
-constexpr int kAgainMax = 3;
 
-std::string TextOf(tollfree_bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data), bytes.len); }
+tollfree_bytes BytesOf(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+
+std::string Joined(const std::vector<Target>& targets) {
+  std::string all;
+  for (const Target& target : targets) all += (all.empty() ? "" : ",") + target.address;
+  return all;
+}
+
+tollfree_start StartOf(const CallStart& from) {
+  tollfree_start start{};
+  start.size = sizeof start;
+  start.path = tollfree_text(from.path);
+  if (from.metadata != nullptr) start.metadata = from.metadata->bytes();
+  start.deadline_ns = from.deadline_ns;
+  if (from.message != nullptr) {
+    start.message = from.message->get();
+    start.flags |= TOLLFREE_FLAG_HAS_MESSAGE;
+  }
+  if (from.is_last) start.flags |= TOLLFREE_FLAG_LAST;
+  if (from.waits_for_ready.has_value()) start.flags |= *from.waits_for_ready ? TOLLFREE_FLAG_WAITS : TOLLFREE_FLAG_WAITS_NOT;
+  return start;
+}
 
 }  // namespace
 
 // Everything behind the lock.
 class Connection::State : public EventSink, public CallOwner {
  public:
-  State(std::string address) : address_(std::move(address)) {}
+  explicit State(std::string address) : address_(std::move(address)) {}
 
   void OnEvent(const tollfree_event& event) override {
-    switch (event.kind) {
-      case TOLLFREE_EVENT_CONNECTED:
-        if (event.session.id == session_.id) Ready();
-        return;
-      case TOLLFREE_EVENT_NOT_CONNECTED:
-        if (event.session.id == session_.id) Failed(TextOf(event.text));
-        return;
-      case TOLLFREE_EVENT_DRAINING:
-        if (event.session.id == session_.id) Over();
-        return;
-      case TOLLFREE_EVENT_CLOSED:
-        if (event.session.id == session_.id) Over();
-        return;
-      default: {
-        auto found = calls_.find({event.call.session.id, event.call.number});
-        if (found == calls_.end()) {
-          tollfree_buffer_release(event.payload.buffer);
-          return;
-        }
-        std::shared_ptr<Entry> entry = found->second;
-        if (event.kind == TOLLFREE_EVENT_ENDED) {
-          calls_.erase(found);
-          if (Again(entry, event)) return;
-        }
-        entry->call->OnEvent(event);
-      }
+    if (event.kind == TOLLFREE_EVENT_CHANNEL) {
+      fares_ = event.code;
+      loop_->Changed(this);
+      return;
     }
+    auto found = calls_.find(event.call.number);
+    if (found == calls_.end()) {
+      tollfree_buffer_release(event.payload.buffer);
+      return;
+    }
+    std::shared_ptr<Call> call = found->second;
+    call->OnEvent(event);
   }
 
   void OnBroken(const std::string& why) override {
-    is_broken_ = true;
-    why_ = why;
+    if (why_.empty()) why_ = "calls to " + address_ + " can't be made: " + why;
     auto calls = std::move(calls_);
     calls_.clear();
-    for (auto& [key, entry] : calls) entry->call->OnEnded(kUnavailable, Unavailable(), Payload());
-    auto waiting = std::move(waiting_);
-    waiting_.clear();
-    for (auto& entry : waiting) entry->call->OnEnded(kUnavailable, Unavailable(), Payload());
+    for (auto& call : calls) call.second->OnEnded(kUnavailable, why_, Payload());
+    loop_->Changed(this);
   }
 
-  // A call that was not begun yet, with what it needs for that.
-  struct Entry {
-    std::shared_ptr<Call> call;
-    const char* path;
-    std::string metadata;
-    Payload message;
-    bool has_message, is_last, waits_for_ready;
-    int again = 0;
-  };
+  void Forget(const tollfree_call& call) override { calls_.erase(call.number); }
 
-  // With the lock held, where the loop may be used.
-  void Begin(const std::shared_ptr<Entry>& entry) {
-    Call& call = *entry->call;
-    if (call.is_ended_) return;
-    if (is_broken_) return call.OnEnded(kUnavailable, Unavailable(), Payload());
-    if (!is_ready_) {
-      // A server that listens answers, however often there was none: only calls that wait for one pause.
-      if (session_.id == 0 && (!entry->waits_for_ready || tollfree_now_ns() >= next_ns_)) Dial();
-      bool fails = session_.id == 0 && !entry->waits_for_ready;
-      if (fails) return call.OnEnded(kUnavailable, Unavailable(), Payload());
-      waiting_.push_back(entry);
-      if (session_.id == 0) DialLater();
-      if (call.deadline_ns_ != 0) loop_->At(call.deadline_ns_, [weak = std::weak_ptr<Call>(entry->call)] { Late(weak.lock()); });
-      return;
-    }
-    tollfree_start start{};
-    start.size = sizeof start;
-    start.path = tollfree_text(entry->path);
-    start.metadata = {reinterpret_cast<const uint8_t*>(entry->metadata.data()), entry->metadata.size()};
-    start.deadline_ns = call.deadline_ns_;
-    start.message = entry->message.get();
-    start.flags = (entry->has_message ? TOLLFREE_FLAG_HAS_MESSAGE : 0u) | (entry->is_last ? TOLLFREE_FLAG_LAST : 0u);
-    int number = tollfree_call_start(loop_->handle(), session_, &start, &call.id_);
-    if (number == TOLLFREE_ERROR_CALL_NO_SESSION) {
-      Over();
-      return Begin(entry);
-    }
-    if (number != 0) return call.OnEnded(kInternal, std::string("the call can't begin: ") + tollfree_error_text(), Payload());
-    call.is_live_ = true;
-    // Writes that wait for the beginning are sent now.
-    call.is_unsent_ = !call.outbox_.empty();
-    calls_[{call.id_.session.id, call.id_.number}] = entry;
-    while (!call.outbox_.empty() && call.is_live_) {
-      Payload message = std::move(call.outbox_.front());
-      call.outbox_.pop_front();
-      call.Send(message, false);
-    }
-    if (call.is_finished_ && !entry->is_last && call.is_live_) tollfree_call_finish(loop_->handle(), call.id_);
-    call.Changed();
+  // The rest is with the lock held, where the loop may be used.
+
+  void Open(const std::vector<Target>& targets, const ChannelOptions& options) {
+    std::vector<tollfree_server> servers;
+    for (const Target& target : targets) servers.push_back({BytesOf(target.address), target.weight, target.priority});
+    tollfree_channel_config config{};
+    config.size = sizeof config;
+    config.servers = servers.data();
+    config.server_count = servers.size();
+    config.policy = static_cast<uint32_t>(options.balance);
+    config.service_config = BytesOf(options.service_config);
+    if (tollfree_channel_open(loop_->handle(), &config, &channel_) != 0) OnBroken(tollfree_error_text());
   }
 
-  void Forget(const tollfree_call& call) override { calls_.erase({call.session.id, call.number}); }
-
-  std::string Unavailable() const {
-    return "the server at " + address_ + " can't be called: " + (why_.empty() ? "it can't be reached" : why_);
+  void Begin(const std::shared_ptr<Call>& call, const tollfree_start& start) {
+    if (call->is_ended_) return;
+    if (!why_.empty()) return call->OnEnded(kUnavailable, why_, Payload());
+    if (tollfree_channel_call(loop_->handle(), channel_, &start, &call->id_) != 0) {
+      return call->OnEnded(kInternal, std::string("the call can't begin: ") + tollfree_error_text(), Payload());
+    }
+    call->is_live_ = true;
+    calls_.emplace(call->id_.number, call);
   }
 
-  std::string address_;
+  void Connect() {
+    if (why_.empty()) tollfree_channel_connect(loop_->handle(), channel_);
+  }
+
+  uint32_t fares() const { return why_.empty() ? fares_ : TOLLFREE_CHANNEL_FAILING; }
+
+  const std::string address_;
   Loop* loop_ = nullptr;
 
  private:
-  // The library ends calls that have begun.
-  static void Late(const std::shared_ptr<Call>& call) {
-    if (call == nullptr || call->is_live_ || call->is_ended_) return;
-    call->OnEnded(kDeadlineExceeded, "the deadline has passed before there was a session with the server", Payload());
-  }
-
-  void Dial() {
-    if (tollfree_connect(loop_->handle(), tollfree_text(address_.c_str()), &session_) != 0) {
-      session_ = tollfree_session{};
-      Failed(tollfree_error_text());
-    }
-  }
-
-  void Ready() {
-    is_ready_ = true;
-    pause_ns_ = 0;
-    why_.clear();
-    auto waiting = std::move(waiting_);
-    waiting_.clear();
-    for (auto& entry : waiting) Begin(entry);
-  }
-
-  void Failed(const std::string& why) {
-    why_ = why;
-    session_ = tollfree_session{};
-    is_ready_ = false;
-    pause_ns_ = std::min(std::max(kPauseMin, pause_ns_ * 2), kPauseMax);
-    next_ns_ = tollfree_now_ns() + pause_ns_;
-    for (auto at = waiting_.begin(); at != waiting_.end();) {
-      if ((*at)->waits_for_ready) {
-        ++at;
-        continue;
-      }
-      auto entry = std::move(*at);
-      at = waiting_.erase(at);
-      entry->call->OnEnded(kUnavailable, Unavailable(), Payload());
-    }
-    if (!waiting_.empty()) DialLater();
-  }
-
-  void DialLater() {
-    if (is_dial_due_) return;
-    is_dial_due_ = true;
-    loop_->At(next_ns_, [this] {
-      is_dial_due_ = false;
-      if (session_.id == 0 && !waiting_.empty() && !is_broken_) Dial();
-    });
-  }
-
-  // The session takes no more calls: the next call begins another.
-  void Over() {
-    session_ = tollfree_session{};
-    is_ready_ = false;
-  }
-
-  // A call that the server has not looked at is made again, if all that it sent is still here.
-  bool Again(const std::shared_ptr<Entry>& entry, const tollfree_event& event) {
-    Call& call = *entry->call;
-    bool may = (event.flags & TOLLFREE_FLAG_UNPROCESSED) != 0 && entry->is_last && !call.has_headers_ && !call.is_ended_ &&
-               entry->again < kAgainMax;
-    if (!may) return false;
-    entry->again++;
-    call.is_live_ = false;
-    tollfree_buffer_release(event.payload.buffer);
-    Begin(entry);
-    return true;
-  }
-
-  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Entry>> calls_;
-  std::list<std::shared_ptr<Entry>> waiting_;
-  tollfree_session session_{};
-  bool is_ready_ = false;
-  bool is_broken_ = false;
-  bool is_dial_due_ = false;
+  std::unordered_map<uint64_t, std::shared_ptr<Call>> calls_;
+  tollfree_channel channel_{};
+  uint32_t fares_ = TOLLFREE_CHANNEL_IDLE;
+  // Why no call can be made any more.
   std::string why_;
-  uint64_t pause_ns_ = 0;
-  uint64_t next_ns_ = 0;
 };
 
-std::shared_ptr<Connection> Connection::Make(const std::string& address, const ChannelOptions& options) {
+std::shared_ptr<Connection> Connection::Make(const std::vector<Target>& targets, const ChannelOptions& options) {
   std::shared_ptr<Connection> made(new Connection);
-  made->state_ = std::make_shared<State>(address);
+  std::shared_ptr<State> state = std::make_shared<State>(Joined(targets));
+  made->state_ = state;
   // The loop's threads outlive a channel that ends in a reaction.
-  made->loop_ = std::shared_ptr<Loop>(new Loop(made->state_.get(), 1), [state = made->state_](Loop* loop) { delete loop; });
-  made->state_->loop_ = made->loop_.get();
-  made->core_ = std::make_shared<CoreCall>(address);
+  made->loop_ = std::shared_ptr<Loop>(new Loop(state.get(), 1), [state](Loop* loop) { delete loop; });
+  state->loop_ = made->loop_.get();
+  made->core_ = std::make_shared<CoreCall>(state->address_);
   tollfree_config config{};
   config.size = sizeof config;
   config.wait = static_cast<uint32_t>(options.wait);
   config.message_len_max = options.message_len_max;
-  config.agent = tollfree_text(options.agent.c_str());
+  config.agent = BytesOf(options.agent);
   std::string error = made->loop_->Open(config);
-  if (!error.empty()) {
-    Lock lock = made->loop_->Hold();
-    made->state_->OnBroken(error);
+  Lock lock = made->loop_->Hold();
+  if (error.empty()) {
+    made->loop_->Do(lock, [state, targets, options] { state->Open(targets, options); });
+  } else {
+    state->OnBroken(error);
   }
   return made;
 }
 
-Connection::~Connection() {
-  loop_->Close();
+std::shared_ptr<Connection> Connection::Make(const std::string& addresses, const ChannelOptions& options) {
+  std::vector<Target> targets;
+  for (size_t from = 0; from <= addresses.size();) {
+    size_t to = std::min(addresses.find(',', from), addresses.size());
+    targets.emplace_back(addresses.substr(from, to - from));
+    from = to + 1;
+  }
+  return Make(targets, options);
 }
+
+Connection::~Connection() { loop_->Close(); }
 
 const std::string& Connection::address() const { return state_->address_; }
 
 std::shared_ptr<Call> Connection::NewCall() { return std::make_shared<Call>(loop_, state_.get()); }
 
 void Connection::Begin(const std::shared_ptr<Call>& call, const CallStart& start, bool waits) {
-  auto entry = std::make_shared<State::Entry>();
-  entry->call = call;
-  entry->path = start.path;
-  tollfree_bytes metadata = start.metadata != nullptr ? start.metadata->bytes() : tollfree_bytes{};
-  entry->metadata.assign(reinterpret_cast<const char*>(metadata.data), metadata.len);
-  entry->has_message = start.message != nullptr;
-  entry->is_last = start.is_last;
-  entry->waits_for_ready = start.waits_for_ready;
-  if (start.message != nullptr) {
-    tollfree_payload share = start.message->get();
-    // Who waits keeps the bytes until the call is over.
-    if (share.buffer.id != 0) {
-      tollfree_buffer_retain(start.message->get().buffer, &share.buffer);
-    } else if (!waits) {
-      tollfree_buffer_copy(start.message->get().bytes, &share);
-    }
-    entry->message = Payload(share);
-  }
+  State* state = state_.get();
+  tollfree_start begins = StartOf(start);
   Lock lock = loop_->Hold();
   call->deadline_ns_ = start.deadline_ns;
   call->is_finished_ = start.is_last;
-  Task begin = [state = state_.get(), entry] { state->Begin(entry); };
-  if (waits) {
-    loop_->Await(lock, call.get(), [of = call.get()] { return of->HasEnded(); }, kNoEnd, std::move(begin));
-  } else {
-    loop_->Do(lock, std::move(begin));
+  auto has_ended = [of = call.get()] { return of->HasEnded(); };
+  if (loop_->Take(lock)) {
+    state->Begin(call, begins);
+    if (waits) {
+      loop_->DriveTaken(lock, call.get(), has_ended, kNoEnd);
+    } else {
+      loop_->GiveBack(lock);
+    }
+    return;
   }
+  if (waits) {
+    // What it begins with stays as long as this thread waits: a call that has ended meanwhile does not begin.
+    loop_->Do(lock, [state, call, begins] { state->Begin(call, begins); });
+    loop_->Await(lock, call.get(), has_ended, kNoEnd);
+    return;
+  }
+  auto metadata = std::string(reinterpret_cast<const char*>(begins.metadata.data), begins.metadata.len);
+  auto message = std::make_shared<Payload>();
+  if (start.message != nullptr && !start.message->Share(message.get())) {
+    return call->OnEnded(kInternal, "there is no memory for the message", Payload());
+  }
+  loop_->Do(lock, [state, call, begins, metadata = std::move(metadata), message]() mutable {
+    begins.metadata = BytesOf(metadata);
+    begins.message = message->get();
+    state->Begin(call, begins);
+  });
+}
+
+uint32_t Connection::StateNow(bool connects) {
+  Lock lock = loop_->Hold();
+  if (connects) loop_->Do(lock, [state = state_] { state->Connect(); });
+  return state_->fares();
+}
+
+bool Connection::AwaitOther(uint32_t than, uint64_t until_ns) {
+  Lock lock = loop_->Hold();
+  return loop_->Await(lock, state_.get(), [state = state_.get(), than] { return state->fares() != than; }, until_ns);
 }
 
 }  // namespace internal
 
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+
+grpc_connectivity_state StateOf(uint32_t fares) {
+  switch (fares) {
+    case TOLLFREE_CHANNEL_CONNECTING:
+      return GRPC_CHANNEL_CONNECTING;
+    case TOLLFREE_CHANNEL_READY:
+      return GRPC_CHANNEL_READY;
+    case TOLLFREE_CHANNEL_FAILING:
+      return GRPC_CHANNEL_TRANSIENT_FAILURE;
+    default:
+      return GRPC_CHANNEL_IDLE;
+  }
+}
+
+uint32_t NumberOf(grpc_connectivity_state state) {
+  switch (state) {
+    case GRPC_CHANNEL_CONNECTING:
+      return TOLLFREE_CHANNEL_CONNECTING;
+    case GRPC_CHANNEL_READY:
+      return TOLLFREE_CHANNEL_READY;
+    case GRPC_CHANNEL_TRANSIENT_FAILURE:
+    case GRPC_CHANNEL_SHUTDOWN:
+      return TOLLFREE_CHANNEL_FAILING;
+    default:
+      return TOLLFREE_CHANNEL_IDLE;
+  }
+}
+
+uint64_t TimeOf(std::chrono::system_clock::time_point deadline) {
+  auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - std::chrono::system_clock::now()).count();
+  // Beyond what the clock counts is no deadline.
+  if (left > static_cast<int64_t>(kSecondNs * 1'000'000'000)) return UINT64_MAX;
+  return tollfree_now_ns() + static_cast<uint64_t>(std::max<int64_t>(left, 0));
+}
+
+}  // namespace
+
 const std::string& Channel::address() const { return connection_->address(); }
 
-std::shared_ptr<Channel> CreateChannel(const std::string& address, const ChannelOptions& options) {
-  return std::make_shared<Channel>(internal::Connection::Make(address, options));
+grpc_connectivity_state Channel::GetState(bool try_to_connect) { return StateOf(connection_->StateNow(try_to_connect)); }
+
+bool Channel::WaitForStateChange(grpc_connectivity_state last_observed, std::chrono::system_clock::time_point deadline) {
+  return connection_->AwaitOther(NumberOf(last_observed), TimeOf(deadline));
+}
+
+bool Channel::WaitForConnected(std::chrono::system_clock::time_point deadline) {
+  for (uint64_t until_ns = TimeOf(deadline);;) {
+    uint32_t fares = connection_->StateNow(true);
+    if (fares == TOLLFREE_CHANNEL_READY) return true;
+    if (!connection_->AwaitOther(fares, until_ns)) return false;
+  }
+}
+
+std::shared_ptr<Channel> CreateChannel(const std::vector<Target>& targets, const ChannelOptions& options) {
+  return std::make_shared<Channel>(internal::Connection::Make(targets, options));
+}
+
+std::shared_ptr<Channel> CreateChannel(const std::string& addresses, const ChannelOptions& options) {
+  return std::make_shared<Channel>(internal::Connection::Make(addresses, options));
 }
 
 }  // namespace tollfree

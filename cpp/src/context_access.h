@@ -40,6 +40,7 @@ class ClientReader<tollfree::internal::ContextKey> {
 
   static const std::multimap<std::string, std::string>& metadata(const ClientContext& of) { return of.send_initial_metadata_; }
   static bool waits_for_ready(const ClientContext& of) { return of.wait_for_ready_; }
+  static bool says_waits(const ClientContext& of) { return of.wait_for_ready_explicitly_set_; }
   static bool has_parent(const ClientContext& of) { return of.propagate_from_call_ != nullptr; }
   static bool is_corked(const ClientContext& of) { return of.initial_metadata_corked_; }
   static void set_identity(ClientContext* of, std::shared_ptr<const AuthContext> identity) { of->auth_context_ = std::move(identity); }

@@ -75,6 +75,8 @@ bool Loop::Enter() {
 }
 
 void Loop::Leave(Lock&) {
+  // What others left to this thread while it was told of something.
+  RunTasks();
   left_ns_ = CoarseNs();
   tollfree_loop_leave(loop_);
   is_driven_ = false;
@@ -84,7 +86,7 @@ void Loop::Broken(const std::string& why) {
   is_broken_ = true;
   sink_->OnBroken(why);
   for (Waiter* waiter : waiters_) {
-    waiter->is_done = waiter->is_done || (*waiter->ready)();
+    waiter->is_done = waiter->is_done || waiter->ready();
     waiter->wakes.notify_one();
   }
 }
@@ -135,12 +137,31 @@ void Loop::Do(Lock& lock, Task task) {
     }
     return;
   }
-  if (!Enter()) {
+  if (!Take(lock)) {
     task();
     return;
   }
   task();
+  GiveBack(lock);
+}
+
+bool Loop::Take(Lock&) {
+  if (is_driven_ || !Enter()) return false;
+  // What peers have announced meanwhile comes first: a session that is over takes no call.
+  if (CoarseNs() != left_ns_) Turn();
   RunTasks();
+  return true;
+}
+
+void Loop::DriveTaken(Lock& lock, const void* of, Condition ready, uint64_t until_ns) {
+  driver_of_ = of;
+  Drive(lock, ready, until_ns);
+  driver_of_ = nullptr;
+  Leave(lock);
+  HandOver();
+}
+
+void Loop::GiveBack(Lock& lock) {
   Turn();
   Leave(lock);
   HandOver();
@@ -148,7 +169,7 @@ void Loop::Do(Lock& lock, Task task) {
 
 uint64_t Loop::FirstTimer() const { return timers_.empty() ? kNoEnd : timers_.begin()->first; }
 
-void Loop::Drive(Lock& lock, const std::function<bool()>& stop, uint64_t until_ns) {
+void Loop::Drive(Lock& lock, Condition stop, uint64_t until_ns) {
   tollfree_event event{};
   event.size = sizeof event;
   for (;;) {
@@ -178,35 +199,15 @@ void Loop::Drive(Lock& lock, const std::function<bool()>& stop, uint64_t until_n
   }
 }
 
-bool Loop::Await(Lock& lock, const void* of, const std::function<bool()>& ready, uint64_t until_ns, Task first) {
-  if (first != nullptr) {
-    if (is_driven_) {
-      Do(lock, std::move(first));
-    } else if (Enter()) {
-      // What peers have announced meanwhile comes first: a session that is over takes no call.
-      if (CoarseNs() != left_ns_) Turn();
-      first();
-      driver_of_ = of;
-      Drive(lock, ready, until_ns);
-      driver_of_ = nullptr;
-      Leave(lock);
-      HandOver();
-    } else {
-      first();
-    }
-  }
+bool Loop::Await(Lock& lock, const void* of, Condition ready, uint64_t until_ns) {
   while (!ready() && !is_broken_) {
     if (until_ns != kNoEnd && until_ns <= tollfree_now_ns()) break;
     if (!is_driven_) {
       if (!Enter()) break;
-      driver_of_ = of;
-      Drive(lock, ready, until_ns);
-      driver_of_ = nullptr;
-      Leave(lock);
-      HandOver();
+      DriveTaken(lock, of, ready, until_ns);
       continue;
     }
-    Waiter waiter{of, &ready, false, {}};
+    Waiter waiter{of, ready, false, {}};
     auto place = waiters_.insert(waiters_.end(), &waiter);
     while (!waiter.is_done && is_driven_ && !is_broken_) {
       if (until_ns == kNoEnd) {
@@ -228,7 +229,7 @@ void Loop::Changed(const void* of) {
     tollfree_loop_wake(loop_);
   }
   for (Waiter* waiter : waiters_) {
-    if (waiter->of == of && !waiter->is_done && (*waiter->ready)()) {
+    if (waiter->of == of && !waiter->is_done && waiter->ready()) {
       waiter->is_done = true;
       waiter->wakes.notify_one();
     }

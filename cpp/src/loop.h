@@ -31,6 +31,19 @@ using Task = std::function<void()>;
 
 constexpr uint64_t kNoEnd = UINT64_MAX;
 
+// Whether something is so: refers to a function of the caller's, which stays as long as this is used.
+class Condition {
+ public:
+  template <class Function>
+  Condition(const Function& function)  // NOLINT: implicit, as lambdas are passed.
+      : function_(&function), call_([](const void* of) { return static_cast<bool>((*static_cast<const Function*>(of))()); }) {}
+  bool operator()() const { return call_(function_); }
+
+ private:
+  const void* function_;
+  bool (*call_)(const void*);
+};
+
 // What events of a loop are for.
 class EventSink {
  public:
@@ -67,11 +80,18 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   bool IsDriven() const { return is_driven_; }
 
-  // Has the loop do something: in this thread if nobody drives, else in the driver's, soon.
+  // Has the loop do something: in this thread if nobody drives, else in the driver's, soon. In the order of the calls of this function.
   void Do(Lock& lock, Task task);
 
-  // The same, and waits then until `ready`, or a time on the clock of `tollfree_now_ns`. Whether it is ready. `of` is what changes.
-  bool Await(Lock& lock, const void* of, const std::function<bool()>& ready, uint64_t until_ns, Task first = nullptr);
+  // Lets this thread have the loop, if nobody drives it: whether it does. What was to be done before is done. `DriveTaken` or `GiveBack` follows.
+  bool Take(Lock& lock);
+  // Drives until `ready`, or a time on the clock of `tollfree_now_ns`, and gives the loop back. `of` is what changes.
+  void DriveTaken(Lock& lock, const void* of, Condition ready, uint64_t until_ns);
+  // Tells of what has happened already, and gives the loop back.
+  void GiveBack(Lock& lock);
+
+  // Waits until `ready`, or a time on the clock of `tollfree_now_ns`. Whether it is ready. `of` is what changes.
+  bool Await(Lock& lock, const void* of, Condition ready, uint64_t until_ns);
 
   // Something has changed that threads may wait for.
   void Changed(const void* of);
@@ -89,14 +109,14 @@ class Loop : public std::enable_shared_from_this<Loop> {
  private:
   struct Waiter {
     const void* of;
-    const std::function<bool()>* ready;
+    Condition ready;
     bool is_done;
     std::condition_variable wakes;
   };
 
   bool Enter();
   void Leave(Lock& lock);
-  void Drive(Lock& lock, const std::function<bool()>& stop, uint64_t until_ns);
+  void Drive(Lock& lock, Condition stop, uint64_t until_ns);
   void Turn();
   void RunTasks();
   void HandOver();

@@ -237,21 +237,23 @@ grpc::Status ServerCore::Listen(const std::string& address) {
   Lock lock = loop_->Hold();
   if (!state_->why_.empty()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, state_->why_);
   if (state_->is_shut_down_) return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the server was shut down");
-  std::string error;
-  bool is_done = false;
-  loop_->Await(
-      lock, this, [&] { return is_done; }, kNoEnd,
-      [&] {
-        tollfree_listener listener{};
-        if (tollfree_listen(loop_->handle(), tollfree_text(address.c_str()), &listener) != 0) {
-          error = tollfree_error_text();
-        } else {
-          state_->listeners_.push_back(listener);
-        }
-        is_done = true;
-        loop_->Changed(this);
-      });
-  if (!error.empty()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, error);
+  struct Listening {
+    bool is_done = false;
+    std::string error;
+  };
+  auto listening = std::make_shared<Listening>();
+  loop_->Do(lock, [state = state_.get(), listening, address] {
+    tollfree_listener listener{};
+    if (tollfree_listen(state->loop_->handle(), tollfree_text(address.c_str()), &listener) != 0) {
+      listening->error = tollfree_error_text();
+    } else {
+      state->listeners_.push_back(listener);
+    }
+    listening->is_done = true;
+    state->loop_->Changed(listening.get());
+  });
+  if (!loop_->Await(lock, listening.get(), [&] { return listening->is_done; }, kNoEnd)) listening->error = state_->why_;
+  if (!listening->error.empty()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, listening->error);
   if (!std::exchange(state_->has_duty_, true)) loop_->AddDuty();
   return grpc::Status::OK;
 }
@@ -266,7 +268,8 @@ grpc::Status ServerCore::Attach(const std::string& address, const std::string& g
   std::random_device random;
   for (uint8_t& byte : made->process) byte = static_cast<uint8_t>(random());
   if (!std::exchange(state_->has_duty_, true)) loop_->AddDuty();
-  loop_->Await(lock, made, [made] { return made->has_been_there || made->has_failed; }, kNoEnd, [this, made] { state_->Dial(made); });
+  loop_->Do(lock, [this, made] { state_->Dial(made); });
+  loop_->Await(lock, made, [made] { return made->has_been_there || made->has_failed; }, kNoEnd);
   if (made->has_been_there) return grpc::Status::OK;
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not attached yet, and tried again: " + made->why);
 }

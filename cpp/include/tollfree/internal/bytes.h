@@ -34,6 +34,9 @@ class Payload {
   size_t size() const { return payload_.bytes.len; }
   const tollfree_payload& get() const { return payload_; }
 
+  // Another share in the bytes; of bytes without a buffer, a copy. Whether there was memory for that.
+  bool Share(Payload* other) const;
+
   // Memory that is released by `release(argument)` when nobody needs it. Whether there was memory for that; else it is released at once.
   static bool Wrap(const void* data, size_t size, tollfree_release release, void* argument, Payload* payload);
 

@@ -129,7 +129,6 @@ class Call : public std::enable_shared_from_this<Call> {
   bool is_ended_ = false;
   bool is_unsent_ = false;
   bool is_finished_ = false;
-  bool is_unprocessed_ = false;
   uint64_t deadline_ns_ = 0;
   Payload headers_;
   std::deque<Message> inbox_;
@@ -138,8 +137,6 @@ class Call : public std::enable_shared_from_this<Call> {
   Outcome outcome_;
   std::vector<Watch> watches_;
   std::function<void()> on_cancel_;
-  // What was sent before the call began.
-  std::deque<Payload> outbox_;
 };
 
 }  // namespace internal

@@ -1,4 +1,4 @@
-// A channel's session with its server, made again when it has ended. Not for programs.
+// What a channel's calls go through: a channel of the C library, which connects, chooses a server, and makes calls again. Not for programs.
 #ifndef TOLLFREE_INTERNAL_CONNECTION_H
 #define TOLLFREE_INTERNAL_CONNECTION_H
 
@@ -6,7 +6,9 @@
 #include <tollfree/internal/call.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace tollfree {
 namespace internal {
@@ -20,7 +22,8 @@ struct CallStart {
   const MetadataBlock* metadata = nullptr;
   // On the clock of `tollfree_now_ns`; 0: no matter when.
   uint64_t deadline_ns = 0;
-  bool waits_for_ready = false;
+  // None: as the service config says.
+  std::optional<bool> waits_for_ready;
   // The first message, or none. Copied unless it has a buffer.
   const Payload* message = nullptr;
   bool is_last = false;
@@ -29,7 +32,9 @@ struct CallStart {
 // Its calls end with it.
 class Connection {
  public:
-  static std::shared_ptr<Connection> Make(const std::string& address, const ChannelOptions& options);
+  static std::shared_ptr<Connection> Make(const std::vector<Target>& targets, const ChannelOptions& options);
+  // Addresses have commas between.
+  static std::shared_ptr<Connection> Make(const std::string& addresses, const ChannelOptions& options);
   ~Connection();
 
   std::shared_ptr<Call> NewCall();
@@ -39,6 +44,11 @@ class Connection {
   const std::string& address() const;
   // What stands for the session towards gRPC's classes.
   const std::shared_ptr<CoreCall>& core() const { return core_; }
+
+  // How the channel fares, as `TOLLFREE_CHANNEL_…`. `connects`: an idle one is connected, and kept so.
+  uint32_t StateNow(bool connects);
+  // Waits until it fares otherwise, until a time at most. Whether it does.
+  bool AwaitOther(uint32_t than, uint64_t until_ns);
 
  private:
   class State;
