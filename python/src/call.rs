@@ -24,7 +24,7 @@ pub(crate) fn message(bytes: PyBackedBytes, compressed: bool) -> Message {
         true => Bytes::copy_from_slice(&bytes),
         false => Bytes::from_owner(bytes),
     };
-    Message { bytes, compressed }
+    Message { compressed, ..Message::from(bytes) }
 }
 
 /// A message for Python: bytes, or a tuple of them where they are compressed.

@@ -70,7 +70,7 @@ impl Payload<'_> {
     }
 
     pub(crate) fn message(&self, compressed: bool) -> Result<Message, Failure> {
-        Ok(Message { bytes: self.get()?, compressed })
+        Ok(Message { compressed, ..Message::from(self.get()?) })
     }
 }
 

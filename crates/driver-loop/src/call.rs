@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use tollfree_layout::StreamId;
+use tollfree_layout::{SegmentedIdx, StreamId};
+use tollfree_pool::Plan;
 use tollfree_session::{Chunk, Ending, GRPC_PREFIX_LEN, Outgoing, OutgoingMessage};
 
+use crate::refs::Gathered;
 use crate::{CallError, Message};
 
 /// Why a message that comes can't be taken; the call ends with this gRPC status.
@@ -101,7 +103,7 @@ impl Call {
         self.outbox.say_headers(metadata)
     }
 
-    pub(crate) fn say(&mut self, message: Message) -> Result<(), CallError> {
+    pub(crate) fn say(&mut self, message: OutgoingMessage) -> Result<(), CallError> {
         self.outbox.say(message)
     }
 
@@ -141,9 +143,18 @@ impl Call {
         self.inbox.is_paused
     }
 
-    /// Takes part of a message, or several whole ones.
-    pub(crate) fn take(&mut self, chunk: Chunk, came: impl FnMut(Message)) -> Result<(), Refused> {
+    /// Takes part of a message, or several whole ones. Gives a message with refs of which all has come.
+    pub(crate) fn take(
+        &mut self,
+        chunk: Chunk,
+        came: impl FnMut(Message),
+    ) -> Result<Option<Gathered>, Refused> {
         self.inbox.take(chunk, came)
+    }
+
+    /// The message with refs of which part has come: that never becomes whole.
+    pub(crate) fn take_partial(&mut self) -> Option<SegmentedIdx> {
+        self.inbox.arriving.take().and_then(|arriving| arriving.segmented)
     }
 }
 
@@ -177,13 +188,13 @@ impl Outbox {
         Ok(())
     }
 
-    fn say(&mut self, message: Message) -> Result<(), CallError> {
+    fn say(&mut self, message: OutgoingMessage) -> Result<(), CallError> {
         self.may_say()?;
         if !self.has_headers {
             // Messages follow headers, be they empty.
             self.say_headers(Bytes::new())?;
         }
-        self.messages.push_back(OutgoingMessage::new(message.bytes, message.compressed));
+        self.messages.push_back(message);
         self.owes_word = true;
         Ok(())
     }
@@ -213,7 +224,7 @@ impl Outbox {
 /// What of a message has come to a call.
 #[derive(Debug, Default)]
 struct Inbox {
-    arriving: Option<(bool, BytesMut)>,
+    arriving: Option<Arriving>,
     /// A server's: the client has said everything.
     heard: bool,
     message_len_max: usize,
@@ -223,44 +234,60 @@ struct Inbox {
     has_unread: bool,
 }
 
+/// A message of which part has come.
+#[derive(Debug)]
+struct Arriving {
+    compressed: bool,
+    bytes: BytesMut,
+    segmented: Option<SegmentedIdx>,
+}
+
 impl Inbox {
-    fn take(&mut self, chunk: Chunk, mut came: impl FnMut(Message)) -> Result<(), Refused> {
-        let mut bytes = chunk.bytes;
-        if chunk.batch_count > 0 {
-            for _ in 0..chunk.batch_count {
-                let (compressed, len) = self.prefix(&mut bytes)?;
+    fn take(&mut self, chunk: Chunk, mut came: impl FnMut(Message)) -> Result<Option<Gathered>, Refused> {
+        let Chunk { mut bytes, first, last, batch_count, segmented } = chunk;
+        if batch_count > 0 {
+            for _ in 0..batch_count {
+                let (compressed, len) = Inbox::prefix(&mut bytes, self.message_len_max)?;
                 if bytes.len() < len {
                     return Err(NONSENSE);
                 }
-                came(Message { bytes: bytes.split_to(len).freeze(), compressed });
+                came(Message { compressed, ..Message::from(bytes.split_to(len).freeze()) });
             }
-            return Ok(());
+            return Ok(None);
         }
-        if chunk.first {
-            let (compressed, len) = self.prefix(&mut bytes)?;
-            if chunk.last {
-                came(Message { bytes: bytes.freeze(), compressed });
-                return Ok(());
+        if first {
+            let len_max = match segmented {
+                None => self.message_len_max,
+                Some(_) => Plan::travelling_len_max(self.message_len_max),
+            };
+            let (compressed, len) = Inbox::prefix(&mut bytes, len_max)?;
+            if !last {
+                bytes.reserve(len - bytes.len().min(len));
             }
-            bytes.reserve(len - bytes.len().min(len));
-            self.arriving = Some((compressed, bytes));
-            return Ok(());
+            self.arriving = Some(Arriving { compressed, bytes, segmented });
+        } else {
+            self.arriving.as_mut().ok_or(NONSENSE)?.bytes.extend_from_slice(&bytes);
         }
-        let (compressed, mut message) = self.arriving.take().ok_or(NONSENSE)?;
-        message.extend_from_slice(&bytes);
-        match chunk.last {
-            true => came(Message { bytes: message.freeze(), compressed }),
-            false => self.arriving = Some((compressed, message)),
+        if !last {
+            return Ok(None);
         }
-        Ok(())
+        let Arriving { compressed, bytes, segmented } = self.arriving.take().ok_or(NONSENSE)?;
+        let bytes = bytes.freeze();
+        Ok(match segmented {
+            Some(segmented) => Some(Gathered { bytes, compressed, segmented }),
+            None => {
+                came(Message { compressed, ..Message::from(bytes) });
+                None
+            }
+        })
     }
 
-    /// Takes gRPC's prefix off: whether the message is compressed, and its length.
-    fn prefix(&self, bytes: &mut BytesMut) -> Result<(bool, usize), Refused> {
+    /// Takes gRPC's prefix off: whether the message is compressed, and its length, `len_max` at most.
+    fn prefix(bytes: &mut BytesMut, len_max: usize) -> Result<(bool, usize), Refused> {
         let Some((prefix, _)) = bytes.split_first_chunk::<GRPC_PREFIX_LEN>() else { return Err(NONSENSE) };
         let [flag, len @ ..] = *prefix;
         let len = u32::from_be_bytes(len) as usize;
-        if len > self.message_len_max {
+        if len > len_max {
             return Err(TOO_LONG);
         }
         if flag > 1 {
@@ -285,7 +312,9 @@ mod tests {
 
     fn taken(call: &mut Call, chunk: Chunk) -> Result<Vec<(Vec<u8>, bool)>, Refused> {
         let mut messages = Vec::new();
-        call.take(chunk, |message| messages.push((message.bytes.to_vec(), message.compressed)))?;
+        let gathered =
+            call.take(chunk, |message| messages.push((message.bytes.to_vec(), message.compressed)))?;
+        assert!(gathered.is_none());
         Ok(messages)
     }
 
@@ -321,18 +350,18 @@ mod tests {
     fn what_is_at_hand_together_is_said_together_and_nothing_after_the_end() {
         let mut call = Call::incoming(StreamId(1), 4);
         call.say_headers(Bytes::new()).unwrap();
-        call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
+        call.say(Message::from(Bytes::from_static(b"m")).into_inline()).unwrap();
         call.end(Ending::Trailers { code: 0, block: Bytes::new() }).unwrap();
         let outgoing = std::mem::take(call.next_outgoing());
         assert!(outgoing.headers.is_some() && outgoing.message.is_some() && outgoing.ending.is_some());
         assert!(call.next_outgoing().is_empty());
-        assert_eq!(call.say(Message::from(Bytes::new())), Err(CallError::Ended));
+        assert_eq!(call.say(Message::default().into_inline()), Err(CallError::Ended));
     }
 
     #[test]
     fn a_servers_messages_follow_headers_which_are_said_once() {
         let mut call = Call::incoming(StreamId(1), 4);
-        call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
+        call.say(Message::from(Bytes::from_static(b"m")).into_inline()).unwrap();
         assert_eq!(call.say_headers(Bytes::new()), Err(CallError::HeadersSaid));
         let outgoing = std::mem::take(call.next_outgoing());
         assert_eq!(outgoing.headers, Some(Bytes::new()));

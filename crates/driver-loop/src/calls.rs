@@ -84,6 +84,11 @@ impl Calls {
         Ok(())
     }
 
+    /// The longest message that is taken.
+    pub(crate) fn message_len_max(&self) -> usize {
+        self.message_len_max
+    }
+
     /// An open call has something to say: its turn comes behind all others.
     pub(crate) fn wants_to_say(&mut self, number: u64) {
         if let Some(call) = self.calls.get_mut(&number)
@@ -211,7 +216,7 @@ mod tests {
         let numbers: Vec<_> = (0..100).map(|id| calls.came(StreamId(id))).collect();
         for number in &numbers {
             for _ in 0..2 {
-                calls.say(*number, |call| call.say(Message::default())).unwrap();
+                calls.say(*number, |call| call.say(Message::default().into_inline())).unwrap();
             }
         }
         assert_eq!(calls.turn_count(), 100, "each once");
@@ -239,7 +244,7 @@ mod tests {
             (calls.first_deadline_ns(), calls.late(1), calls.late(2)),
             (Some(2), None, Some(numbers[1]))
         );
-        calls.say(numbers[0], |call| call.say(Message::default())).unwrap();
+        calls.say(numbers[0], |call| call.say(Message::default().into_inline())).unwrap();
         assert_eq!(calls.turn_count(), 0, "it is not open");
         calls.remove(numbers[0]);
         assert_eq!(calls.first_to_open().unwrap().0, numbers[1]);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tollfree_connection::WaitPolicy;
 use tollfree_host::{Config, Quotas};
+use tollfree_pool::Pool;
 use tollfree_rendezvous::PeerPolicy;
 use tollfree_session::Limits;
 
@@ -24,19 +25,30 @@ pub struct LoopConfig {
     pub quotas: Quotas,
     /// The longest message that is taken, in bytes; a longer one ends its call with RESOURCE_EXHAUSTED.
     pub message_len_max: usize,
+    /// The pool that this process is a member of. Long messages to and from other members of it go by ref; what it has no room for goes inline.
+    pub pool: Option<Pool>,
 }
 
 impl Default for LoopConfig {
     fn default() -> LoopConfig {
         let Config { wait, peers, limits, agent, handshake_timeout, quotas, .. } = Config::default();
-        LoopConfig { wait, peers, limits, agent, handshake_timeout, quotas, message_len_max: 4 << 20 }
+        LoopConfig {
+            wait,
+            peers,
+            limits,
+            agent,
+            handshake_timeout,
+            quotas,
+            message_len_max: 4 << 20,
+            pool: None,
+        }
     }
 }
 
 impl LoopConfig {
-    /// Settings of a session. What a loop does not have, pools and load among it, is not announced.
-    pub(crate) fn session(&self) -> Config {
+    /// Settings of a session of a loop that is a member of the pool of this name. What a loop does not have, such as load, is not announced.
+    pub(crate) fn session(&self, pool: Option<[u8; 16]>) -> Config {
         let LoopConfig { wait, peers, limits, agent, handshake_timeout, quotas, .. } = self.clone();
-        Config { wait, peers, limits, agent, handshake_timeout, quotas, ..Config::default() }
+        Config { wait, peers, limits, agent, handshake_timeout, quotas, pool, ..Config::default() }
     }
 }

@@ -48,8 +48,11 @@ mod descriptors;
 mod event_loop;
 mod listeners;
 mod meeting;
+mod message;
 mod poller;
+mod refs;
 mod session;
+mod sharing;
 mod slots;
 mod timers;
 
@@ -61,12 +64,15 @@ use tollfree_layout::{errors, metadata};
 pub use channel::{CallTerms, ChannelConfig, ChannelId, ChannelState};
 pub use config::LoopConfig;
 pub use event_loop::{CallStart, EventLoop};
+pub use message::Message;
 pub use poller::Waker;
+pub use sharing::PayloadCounts;
 pub use tollfree_balancer::{
     OutlierDetection, Policy, RetryPolicy, ServiceConfig, ServiceConfigError, Target, Throttling,
 };
 pub use tollfree_connection::WaitPolicy;
 pub use tollfree_host::{ConnectError, ConnectErrorKind, HandshakeError, Quotas, Registration};
+pub use tollfree_pool::{Capacity, Pool};
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity, PeerPolicy};
 pub use tollfree_session::{Closed, Limits, STREAM_WINDOW_MIN};
 
@@ -140,27 +146,6 @@ impl CallId {
     /// The call of that number. Of a number that no call has, [`EventLoop`] knows nothing.
     pub fn from_number(session: SessionId, number: u64) -> CallId {
         CallId { session, number }
-    }
-}
-
-/// A message of a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    /// Its bytes, without gRPC's prefix.
-    pub bytes: Bytes,
-    /// They are compressed as the call's `grpc-encoding` says. The loop does neither.
-    pub compressed: bool,
-}
-
-impl From<Bytes> for Message {
-    fn from(bytes: Bytes) -> Message {
-        Message { bytes, compressed: false }
-    }
-}
-
-impl From<&'static [u8]> for Message {
-    fn from(bytes: &'static [u8]) -> Message {
-        Message::from(Bytes::from_static(bytes))
     }
 }
 

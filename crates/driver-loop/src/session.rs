@@ -1,22 +1,27 @@
 //! A session of a loop: its connection, its descriptors, and the calls that the application knows by numbers.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tollfree_connection::{Connection, Wait};
-use tollfree_host::{Attached, Config, Here, SocketEvent, counts};
+use tollfree_host::{Attached, Config, Here, PeerPool, SocketEvent, counts};
 use tollfree_layout::StreamId;
 use tollfree_os::clock::now_ns;
 use tollfree_os::rustix;
 use tollfree_session::{
-    self as session, Closed, End, Ending, Incoming, Part, Progress, Role, SendError, Violation, Watched,
+    self as session, Closed, End, Ending, Incoming, OutgoingMessage, Part, Progress, Role, SendError,
+    Violation, Watched,
 };
 
 use crate::call::{Call, Opening, Refused};
 use crate::calls::Calls;
 use crate::channel::{is_of_channel, name_of};
 use crate::descriptors::Descriptors;
-use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, SessionId, Status};
+use crate::refs::{Behind, Failure, Refs, Step};
+use crate::sharing::{Recipient, Sharing};
+use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, Message, SessionId, Status};
 
 /// Reads of the socket for one event at most: a peer may ring without end.
 const HEAR_COUNT: usize = 64;
@@ -46,6 +51,9 @@ pub(crate) struct Session {
     connection: Connection<Number>,
     descriptors: Descriptors,
     calls: Calls,
+    sharing: Arc<Sharing>,
+    shares_pool: bool,
+    refs: Refs,
     clock_shift_ns: i64,
     /// Something was said since the last flush.
     has_said: bool,
@@ -72,13 +80,18 @@ impl Session {
         descriptors: Descriptors,
         config: &Config,
         message_len_max: usize,
+        sharing: Arc<Sharing>,
     ) -> Session {
         let clock_shift_ns = attached.clock_shift_ns;
+        let shares_pool = attached.peer_pool == PeerPool::Same;
         Session {
             key,
             connection: Connection::new(attached.setup(config, false)),
             descriptors,
             calls: Calls::new(message_len_max),
+            sharing,
+            shares_pool,
+            refs: Refs::default(),
             clock_shift_ns,
             has_said: false,
             lacks_room: false,
@@ -90,6 +103,11 @@ impl Session {
 
     pub(crate) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
+    }
+
+    /// Whether the peer is a member of the loop's pool.
+    pub(crate) fn shares_pool(&self) -> bool {
+        self.shares_pool
     }
 
     pub(crate) fn closed(&self) -> Option<&Closed> {
@@ -210,6 +228,32 @@ impl Session {
         Ok(())
     }
 
+    /// Has an application say a message on a call: by ref, if it is long and the peer a member of the pool.
+    pub(crate) fn say_message(&mut self, number: u64, message: Message) -> Result<(), CallError> {
+        self.calls.get_mut(number).ok_or(CallError::Ended)?;
+        let message = self.outgoing(message);
+        self.say(number, |call| call.say(message))
+    }
+
+    fn outgoing(&mut self, message: Message) -> OutgoingMessage {
+        let sharing = self.sharing.clone();
+        let in_flight = self.connection.session().segmented_messages_in_flight();
+        let process = u32::try_from(self.descriptors.identity().pid).unwrap_or(0);
+        let (is_member, session) = (self.shares_pool, RefCell::new(self));
+        let look_for_taken = || session.borrow_mut().looks_for_taken();
+        sharing.outgoing(message, Recipient { process, is_member, in_flight, look_for_taken })
+    }
+
+    /// Whether the peer has taken messages with refs, which it wakes nobody to say.
+    fn looks_for_taken(&mut self) -> bool {
+        let count = |session: &Session| session.connection.session().segmented_messages_in_flight();
+        let before = count(self);
+        let has_taken =
+            before > 0 && self.connection.receive_all(&mut self.descriptors.io()) > 0 && count(self) < before;
+        drop(self.connection.session_mut().take_spent());
+        has_taken
+    }
+
     /// Takes no messages of a call for now.
     pub(crate) fn pause(&mut self, number: u64) {
         self.calls.pause(number);
@@ -230,12 +274,23 @@ impl Session {
 
     /// Ends a call in both directions; the peer sees the gRPC status `code`. Whether there was one.
     pub(crate) fn cancel(&mut self, number: u64, code: u16) -> bool {
-        let Some(call) = self.calls.remove(number) else { return false };
+        let Some(call) = self.remove(number) else { return false };
         if let Some(id) = call.id() {
             self.connection.session_mut().forget(id, code);
         }
         (self.has_said, self.waiting.is_awake) = (true, true);
         true
+    }
+
+    /// A call is over. What its peer keeps for messages with refs that have not come is of no use any more.
+    fn remove(&mut self, number: u64) -> Option<Call> {
+        let mut call = self.calls.remove(number)?;
+        let waited = self.refs.remove(number).map(|(segmented, _)| segmented);
+        for segmented in call.take_partial().into_iter().chain(waited) {
+            self.connection.session_mut().take_segmented(segmented);
+            self.has_said = true;
+        }
+        Some(call)
     }
 
     /// Receives and says all there is, up to a bound.
@@ -246,10 +301,12 @@ impl Session {
         }
         self.accept(events);
         self.read_ready(events);
+        self.look_for_refs(events);
         self.expire(events);
         self.open(events);
         self.write(events);
         self.flush();
+        drop(self.connection.session_mut().take_spent());
         self.tell_of_end(events);
     }
 
@@ -311,7 +368,8 @@ impl Session {
 
     /// Takes what has come on a call. What came before its end is no more than its credit: that is taken while it is paused, too.
     fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
-        while let Some(call) = self.calls.get_mut(number)
+        while !self.refs.waits(number)
+            && let Some(call) = self.calls.get_mut(number)
             && (!call.leaves_unread() || self.connection.session().has_end(id))
             && let Some(incoming) = self.connection.session_mut().take(id)
             && self.read_one(number, id, incoming, events)
@@ -333,18 +391,101 @@ impl Session {
         if let Some(metadata) = headers {
             events.push_back(Event::Headers { call: name, metadata });
         }
-        if let Some(chunk) = chunk
-            && let Some(call) = self.calls.get_mut(number)
-            && let Err(Refused(code)) =
-                call.take(chunk, |message| events.push_back(Event::Message { call: name, message }))
-        {
-            self.cancel(number, code);
-            events.push_back(Event::Ended {
-                call: name,
-                status: Status::here(code, "a message that came is too long, or none"),
-            });
-            return false;
+        if let Some(chunk) = chunk {
+            let segmented = chunk.segmented;
+            let Some(call) = self.calls.get_mut(number) else {
+                segmented
+                    .into_iter()
+                    .for_each(|segmented| self.connection.session_mut().take_segmented(segmented));
+                return false;
+            };
+            match call.take(chunk, |message| events.push_back(Event::Message { call: name, message })) {
+                Ok(None) => {}
+                Ok(Some(gathered)) => {
+                    let (segmented, len_max) = (gathered.segmented, self.calls.message_len_max());
+                    match self.refs.take(number, gathered, len_max, &self.sharing, now_ns()) {
+                        Some(came) => {
+                            self.connection.session_mut().take_segmented(segmented);
+                            if !self.comes(number, came, events) {
+                                return false;
+                            }
+                        }
+                        None => {
+                            self.refs.put_behind(number, end.map(|end| (end, forgotten)));
+                            return true;
+                        }
+                    }
+                }
+                Err(Refused(code)) => {
+                    if let Some(segmented) = segmented {
+                        self.connection.session_mut().take_segmented(segmented);
+                    }
+                    let words = "a message that came is too long, or none".into();
+                    return self.comes(number, Err(Failure { code, words }), events);
+                }
+            }
         }
+        self.read_end(number, id, end.map(|end| (end, forgotten)), events)
+    }
+
+    /// A message has come with hold taken of its refs, or never will. `false`: the call has ended with that.
+    fn comes(
+        &mut self,
+        number: u64,
+        message: Result<Message, Failure>,
+        events: &mut VecDeque<Event>,
+    ) -> bool {
+        let call = self.event_of(number);
+        match message {
+            Ok(message) => {
+                events.push_back(Event::Message { call, message });
+                true
+            }
+            Err(Failure { code, words }) => {
+                self.cancel(number, code);
+                events.push_back(Event::Ended { call, status: Status::here(code, &words) });
+                false
+            }
+        }
+    }
+
+    /// Looks for messages whose refs were not here when they came.
+    fn look_for_refs(&mut self, events: &mut VecDeque<Event>) {
+        if self.refs.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        let closed = self.closed().cloned();
+        for number in self.refs.numbers() {
+            let session = self.connection.session_mut();
+            let asked = |segmented| session.asked_segmented(segmented);
+            match self.refs.step(number, &self.sharing, now, closed.as_ref(), asked) {
+                Step::Waits => {}
+                Step::Ask(len) => {
+                    if let Some(segmented) = self.refs.segmented(number) {
+                        self.connection.session_mut().want_segmented(segmented, len);
+                    }
+                }
+                Step::Done(came) => {
+                    let Some((segmented, behind)) = self.refs.remove(number) else { continue };
+                    self.connection.session_mut().take_segmented(segmented);
+                    self.has_said = true;
+                    if self.comes(number, came, events)
+                        && let Some(id) = self.calls.get_mut(number).and_then(|call| call.id())
+                        && self.read_end(number, id, behind, events)
+                    {
+                        self.read(number, id, events);
+                    }
+                }
+            }
+        }
+        while self.connection.session_mut().next_asked().is_some() {}
+    }
+
+    /// What stands behind what has come on a call. `false`: nothing follows it.
+    fn read_end(&mut self, number: u64, id: StreamId, behind: Behind, events: &mut VecDeque<Event>) -> bool {
+        let name = self.event_of(number);
+        let (end, forgotten) = behind.map_or((None, false), |(end, forgotten)| (Some(end), forgotten));
         let status = match end {
             None => return true,
             Some(End::HalfClosed) => {
@@ -362,7 +503,7 @@ impl Session {
             // All calls are told when what came is read.
             Some(End::SessionClosed) => return false,
         };
-        self.calls.remove(number);
+        self.remove(number);
         if !forgotten {
             self.connection.session_mut().forget(id, CANCELLED);
         }
@@ -450,7 +591,7 @@ impl Session {
                     // What a client may still say is for nobody.
                     self.connection.session_mut().settle(id);
                     self.connection.session_mut().forget(id, CANCELLED);
-                    self.calls.remove(number);
+                    self.remove(number);
                     return Progress::Done;
                 }
                 Ok(Progress::Done) => {}
@@ -506,7 +647,8 @@ impl Session {
             self.connection.timer_told();
         }
         let connection = self.connection.timeout(now_ns);
-        self.calls.first_deadline_ns().into_iter().chain(connection).min()
+        let refs = self.refs.due_ns(now_ns);
+        self.calls.first_deadline_ns().into_iter().chain(connection).chain(refs).min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now_ns: u64) {

@@ -11,24 +11,24 @@ const LATE: u32 = 4;
 /// control group or a machine with too much to do, has learnt nothing of the others meanwhile, which may have been stopped with
 /// it; so a turn that took much longer than it was to take counts little.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub(crate) struct Patience {
     left: Duration,
     turn: Duration,
 }
 
 impl Patience {
     /// Waits for about `limit` in all.
-    pub fn new(limit: Duration) -> Patience {
+    pub(crate) fn new(limit: Duration) -> Patience {
         Patience { left: limit, turn: (limit / TURN_COUNT).max(Duration::from_millis(1)) }
     }
 
     /// How long to wait now, before [`waited`](Self::waited) is told; `None` once it is enough.
-    pub fn turn(&self) -> Option<Duration> {
+    pub(crate) fn turn(&self) -> Option<Duration> {
         (!self.left.is_zero()).then(|| self.turn.min(self.left))
     }
 
     /// Nothing came in this turn, which took so long.
-    pub fn waited(&mut self, took: Duration) {
+    pub(crate) fn waited(&mut self, took: Duration) {
         let Some(turn) = self.turn() else { return };
         let counts = if took > 2 * turn { turn / LATE } else { turn };
         self.left = self.left.saturating_sub(counts.max(Duration::from_nanos(1)));

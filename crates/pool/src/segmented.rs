@@ -61,6 +61,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The longest segmented message, as it travels, of a message of `len` bytes.
+    pub fn travelling_len_max(len: usize) -> usize {
+        len.saturating_add(SEGMENTED_HEAD_LEN + SEGMENTED_REF_COUNT_MAX * SEGMENT_ENTRY_LEN)
+    }
+
     /// How many bytes the message has, by the word of its first [`SEGMENTED_HEAD_LEN`] bytes.
     pub fn stated_len(bytes: &[u8]) -> Option<usize> {
         Some(Plan::head(bytes)?.len.get() as usize)

@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,6 +48,15 @@ impl Parts for Bytes {
     }
 }
 
+/// One part each.
+struct Each<A, P>(A, PhantomData<fn() -> P>);
+
+impl<A: AsRef<[P]> + Send + Sync, P: AsRef<[u8]>> Parts for Each<A, P> {
+    fn part(&self, idx: usize) -> Option<&[u8]> {
+        self.0.as_ref().get(idx).map(AsRef::as_ref)
+    }
+}
+
 impl<P: Parts + ?Sized> Parts for Arc<P> {
     fn part(&self, idx: usize) -> Option<&[u8]> {
         P::part(self, idx)
@@ -61,6 +71,11 @@ impl Keep {
     /// What keeps the parts of a segmented message.
     pub fn new(parts: impl Parts + 'static) -> Keep {
         Keep(Arc::new(parts))
+    }
+
+    /// What keeps each of several parts.
+    pub fn each<P: AsRef<[u8]> + 'static>(parts: impl AsRef<[P]> + Send + Sync + 'static) -> Keep {
+        Keep::new(Each(parts, PhantomData))
     }
 
     pub(crate) fn part(&self, idx: usize) -> Option<&[u8]> {

@@ -286,16 +286,7 @@ pub(crate) fn pool_full(shortage: &AllocError) -> Status {
 /// A received message whose refs can't be had.
 pub(crate) fn refs(error: &RefError) -> Status {
     let told = format!("a ref in the message is of no use: {error}");
-    let code = match error {
-        error if error.is_forbidden() => Code::PermissionDenied,
-        RefError::Stale => Code::FailedPrecondition,
-        RefError::Full | RefError::Region(_) => Code::ResourceExhausted,
-        RefError::Gone | RefError::Coordinator | RefError::Timeout(_) | RefError::Refused(_) => {
-            Code::Unavailable
-        }
-        _ => Code::Internal,
-    };
-    of_content(code, told)
+    of_content(Code::from(i32::from(error.grpc_code())), told)
 }
 
 /// A received message that says it has refs, and makes no sense.

@@ -181,7 +181,7 @@ impl ChannelCall {
     /// The application has said a message, which is kept if it may be needed.
     pub(crate) fn say(&mut self, message: &Message) {
         if !self.is_committed && !self.said.is_partial {
-            self.said.len += message.bytes.len();
+            self.said.len += message.len();
             self.said.messages.push_back(message.clone());
             if self.placed().is_some() {
                 self.said.trim();

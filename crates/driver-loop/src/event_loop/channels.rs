@@ -108,10 +108,10 @@ impl EventLoop {
         let Some((session, _)) = call.placed() else { return Ok(()) };
         // How it has ended comes to be read.
         let Some(session) = self.session_mut(session) else { return Ok(()) };
-        let said = session.say(number, |call| match what {
-            Some(message) => call.say(message),
-            None => call.end(Ending::HalfClose),
-        });
+        let said = match what {
+            Some(message) => session.say_message(number, message),
+            None => session.say(number, |call| call.end(Ending::HalfClose)),
+        };
         match said {
             Err(CallError::Ended) | Ok(()) => Ok(()),
             Err(error) => Err(error),
@@ -207,7 +207,7 @@ impl EventLoop {
         }
         if let Some(session) = self.session_mut(id) {
             for message in messages {
-                let _ = session.say(number, |call| call.say(message));
+                let _ = session.say_message(number, message);
             }
             if is_finished {
                 let _ = session.say(number, |call| call.end(Ending::HalfClose));

@@ -76,7 +76,9 @@ impl EventLoop {
         self.timers.set(Timer::Meeting(id), None);
         let (socket, event) = meeting.met(id);
         let descriptors = Descriptors::new(&attached, socket, beside);
-        let mut session = Session::new(id, attached, descriptors, &self.config, self.message_len_max);
+        let sharing = self.sharing.clone();
+        let mut session =
+            Session::new(id, attached, descriptors, &self.config, self.message_len_max, sharing);
         // A doorbell, or a hang-up, may have come before anybody listened.
         session.hears();
         self.slots.becomes(id, session);

@@ -24,9 +24,10 @@ use crate::listeners::Listeners;
 use crate::meeting::Meeting;
 use crate::poller::{Poller, Waker};
 use crate::session::Session;
+use crate::sharing::Sharing;
 use crate::slots::Slots;
 use crate::timers::Timers;
-use crate::{CallError, CallId, Event, ListenerId, Message, SessionId};
+use crate::{CallError, CallId, Event, ListenerId, Message, PayloadCounts, SessionId};
 
 /// How a call begins.
 #[derive(Clone, Debug)]
@@ -55,6 +56,7 @@ impl<'a> CallStart<'a> {
 pub struct EventLoop {
     config: Arc<Config>,
     message_len_max: usize,
+    sharing: Arc<Sharing>,
     poller: Poller,
     slots: Slots,
     listeners: Listeners,
@@ -71,9 +73,11 @@ impl EventLoop {
     /// # Errors
     /// No descriptor is left.
     pub fn new(config: LoopConfig) -> io::Result<EventLoop> {
+        let sharing = Sharing::new(config.pool.clone());
         Ok(EventLoop {
-            config: Arc::new(config.session()),
+            config: Arc::new(config.session(sharing.pool_id())),
             message_len_max: config.message_len_max,
+            sharing: Arc::new(sharing),
             poller: Poller::new()?,
             slots: Slots::default(),
             listeners: Listeners::default(),
@@ -145,6 +149,16 @@ impl EventLoop {
         Some(self.session(session)?.descriptors().identity())
     }
 
+    /// Whether the process at the other end of a session is a member of the loop's pool, so that long messages go by ref.
+    pub fn shares_pool(&self, session: SessionId) -> bool {
+        self.session(session).is_some_and(Session::shares_pool)
+    }
+
+    /// What became of the long messages of this loop, in all sessions.
+    pub fn payloads(&self) -> PayloadCounts {
+        self.sharing.counts()
+    }
+
     /// Calls under way in a session.
     pub fn call_count(&self, session: SessionId) -> usize {
         self.session(session).map_or(0, Session::call_count)
@@ -178,7 +192,7 @@ impl EventLoop {
         let found = self.session_mut(session).ok_or(CallError::Over)?;
         let number = found.begin(opening, start.metadata)?;
         if let Some(message) = start.message {
-            found.say(number, |call| call.say(message))?;
+            found.say_message(number, message)?;
         }
         if start.is_last {
             found.say(number, |call| call.end(Ending::HalfClose))?;
@@ -194,7 +208,9 @@ impl EventLoop {
     pub fn send(&mut self, call: CallId, message: Message) -> Result<(), CallError> {
         match is_of_channel(call.number) {
             true => self.channel_say(call.number, Some(message)),
-            false => self.say(call, |said| said.say(message)),
+            false => {
+                self.session_mut(call.session).ok_or(CallError::Ended)?.say_message(call.number, message)
+            }
         }
     }
 

@@ -5,4 +5,5 @@ mod channels;
 mod ends;
 mod host;
 mod pairings;
+mod pools;
 mod support;

@@ -5,13 +5,14 @@ use http::HeaderMap;
 use tollfree_driver_tokio::{Chunk, Claim, Encoded, OBJECT_PREFIX, SingleFrame, join};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
+use tollfree_pool::Plan;
 use tollfree_pool::SegmentedMessage;
 use tollfree_processor::Trust;
 use tonic::{Code, Status};
 
 use crate::message::form::{Form, Ready, unasked};
 use crate::message::payloads::Sharing;
-use crate::message::received::{self, Fetching, Mapped, segmented_len_max};
+use crate::message::received::{self, Fetching, Mapped};
 use crate::metadata::{self};
 use crate::status::of_content;
 
@@ -163,7 +164,7 @@ impl Gather {
             let limit = self.len_max;
             let what = if is_object { What::Object(limit) } else { What::Encoded };
             let len_max = match &segmented {
-                Some(_) => segmented_len_max(what.len_max(limit)),
+                Some(_) => Plan::travelling_len_max(what.len_max(limit)),
                 None => what.len_max(limit),
             };
             if len > len_max {

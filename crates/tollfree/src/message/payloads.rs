@@ -5,25 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tollfree_driver_tokio::{
-    Attachment, DeferredEncoding, Encoded, Keep, OutgoingMessage, Parts, PeerPool, Stream,
-};
-use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_COUNT_MAX};
-use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
+use tollfree_driver_tokio::{Attachment, DeferredEncoding, Encoded, Keep, OutgoingMessage, PeerPool, Stream};
+use tollfree_layout::limits::OBJECT_LEN_MAX;
+use tollfree_pool::{AllocError, Composed, Pool};
+pub use tollfree_pool::{REF_THRESHOLD_DEFAULT, REF_THRESHOLD_ENCODED_DEFAULT};
 use tonic::Status;
 
 use crate::message::encoding::{check_len, encode};
 use crate::message::form::Ready;
 use crate::status;
 
-/// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
-/// `tests/direct-stubs/examples/threshold.rs`. Of what tonic's own stubs encode, it is
-/// [`REF_THRESHOLD_ENCODED_DEFAULT`].
-pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
-
-/// From this length on, messages that tonic's codec has encoded (level 1) go by ref, unless told otherwise. The codec copies
-/// each message at either end whichever way it goes, so a ref saves less than at level 2, and pays later.
-pub const REF_THRESHOLD_ENCODED_DEFAULT: usize = 64 * 1024;
 /// Messages from this length on are encoded into shared memory, in bytes; shorter ones into a buffer that is copied there.
 const DEFERRED_LEN_MIN: usize = 32 * 1024;
 /// From this length on, in bytes, objects of a gateway's go by ref to a backend connection that reads them where they lie.
@@ -323,10 +314,7 @@ impl Sharing {
     }
 
     fn may_send_from(&self, pool: &Pool, outlet: &(impl Outlet + ?Sized)) -> bool {
-        // A peer that never takes what it gets must not make this side keep ever more, and one that never lets go of what it
-        // has taken must leave some for others.
-        let may = outlet.segmented_messages_in_flight() < SEGMENTED_COUNT_MAX || outlet.look_for_taken();
-        may && pool.may_share_with(outlet.process()).is_ok()
+        pool.may_send(outlet.process(), outlet.segmented_messages_in_flight(), || outlet.look_for_taken())
     }
 
     /// A message of level 3 as it lies in memory, for a peer that takes it so: a large one by ref, where that can be. `None`: it
@@ -353,7 +341,7 @@ impl Sharing {
                 self.payloads.sent_by_ref(&composed);
                 return Ok(Some(OutgoingMessage::object_segmented(
                     composed.bytes,
-                    Keep::new(KeptRefs(composed.refs)),
+                    Keep::each(composed.refs),
                 )));
             }
             self.payloads.sent_inline(len, len);
@@ -422,12 +410,10 @@ impl Sharing {
             message.write(&mut composer);
             composer.finish()
         };
-        let mut composed = compose();
-        // What the peer has taken may make the room.
-        if composed.as_ref().is_ok_and(|composed| composed.shortage.is_some()) && outlet.look_for_taken() {
-            composed = compose();
-        }
-        match composed {
+        let is_short = |composed: &Result<Composed, _>| {
+            composed.as_ref().is_ok_and(|composed| composed.shortage.is_some())
+        };
+        match Composed::with_room(compose, is_short, || outlet.look_for_taken()) {
             Ok(composed) => self.outgoing(composed, false),
             // A child of `fork` is no member.
             Err(_) => {
@@ -490,12 +476,8 @@ impl Sharing {
         outlet: &(impl Outlet + ?Sized),
     ) -> Result<Option<Composed>, Status> {
         let Some(pool) = pool else { return Ok(None) };
-        let composed = match Composed::whole(pool, data) {
-            // What the peer has taken may make the room.
-            Err(AllocError::Exhausted { .. }) if outlet.look_for_taken() => Composed::whole(pool, data),
-            composed => composed,
-        };
-        match composed {
+        let is_short = |composed: &Result<_, _>| matches!(composed, Err(AllocError::Exhausted { .. }));
+        match Composed::with_room(|| Composed::whole(pool, data), is_short, || outlet.look_for_taken()) {
             Ok(composed) => Ok(Some(composed)),
             Err(shortage) => self.note(&shortage).map(|()| None),
         }
@@ -504,7 +486,7 @@ impl Sharing {
     /// The pool had no room.
     fn note(&self, shortage: &AllocError) -> Result<(), Status> {
         add(&self.payloads.counters.pool_full, 1);
-        let refused = self.when_full == WhenPoolFull::Refuse && is_full(shortage);
+        let refused = self.when_full == WhenPoolFull::Refuse && shortage.is_full();
         if refused { Err(status::pool_full(shortage)) } else { Ok(()) }
     }
 
@@ -517,24 +499,6 @@ impl Sharing {
             return Ok(OutgoingMessage::new(composed.bytes, compressed));
         }
         self.payloads.sent_by_ref(&composed);
-        Ok(OutgoingMessage::segmented(composed.bytes, compressed, Keep::new(KeptRefs(composed.refs))))
-    }
-}
-
-/// The refs of a message that was sent.
-struct KeptRefs<Refs>(Refs);
-
-impl<Refs: AsRef<[Ref]> + Send + Sync> Parts for KeptRefs<Refs> {
-    fn part(&self, idx: usize) -> Option<&[u8]> {
-        self.0.as_ref().get(idx).map(|part| &**part)
-    }
-}
-
-/// Whether there is no room, rather than none yet.
-fn is_full(shortage: &AllocError) -> bool {
-    match shortage {
-        AllocError::Exhausted { by, .. } => !matches!(by, Shortage::Time),
-        AllocError::TooLong { .. } => true,
-        _ => false,
+        Ok(OutgoingMessage::segmented(composed.bytes, compressed, Keep::each(composed.refs)))
     }
 }

@@ -5,16 +5,14 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
 use tollfree_driver_tokio::{
     Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, IncomingPiece, OBJECT_PREFIX, Part, Stream, join,
 };
-use tollfree_layout::limits::{OBJECT_LEN_MAX, SEGMENTED_REF_COUNT_MAX};
-use tollfree_layout::segmented::{SEGMENT_ENTRY_LEN, SEGMENTED_HEAD_LEN};
-use tollfree_pool::{Patience, Plan, Pool, RefError, SegmentedMessage};
+use tollfree_layout::limits::OBJECT_LEN_MAX;
+use tollfree_pool::{Plan, Pool, RefError, SegmentedMessage};
 use tonic::{Code, Status};
 
 use crate::message::aside::{Aside, Worked};
@@ -25,17 +23,8 @@ use crate::message::out_of_band::{OutOfBand, Past};
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status::{self, of_content};
 
-/// Longest segmented message, as it travels, of a message of `len` bytes.
-pub(crate) fn segmented_len_max(len: usize) -> usize {
-    len.saturating_add(SEGMENTED_HEAD_LEN + SEGMENTED_REF_COUNT_MAX * SEGMENT_ENTRY_LEN)
-}
-
 /// A segmented message whose extents are on their way here.
 pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<SegmentedMessage, Status>> + Send>>;
-
-/// How long an extent may be on its way here, in turns of which those that came late count little, before the bytes are asked
-/// for instead: a third party that doesn't answer costs a call no more than that, and those after it nothing until it answers.
-const FETCH_PATIENCE: Duration = Duration::from_millis(20);
 
 /// A segmented message that came, with hold taken of its refs, or about to be.
 pub(crate) enum Mapped {
@@ -63,17 +52,12 @@ pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -
             sharing.payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(Mapped::Here(segmented))
         }
-        Err(error) if is_to_be_asked_for(&error) => {
+        Err(error) if error.may_be_asked_for() => {
             let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
             Ok(Mapped::Fetching(Box::pin(fetching)))
         }
         Err(error) => Err(refused(&error, &claim, &sharing.payloads)),
     }
-}
-
-/// Whether it is no fault of the ref's that it can't be had here and now.
-fn is_to_be_asked_for(error: &RefError) -> bool {
-    !error.is_forbidden() && !matches!(error, RefError::Stale | RefError::Empty | RefError::Forked)
 }
 
 /// The status for refs that can't be had. A sender that has died keeps nothing any more, whatever its refs look like then.
@@ -96,17 +80,16 @@ async fn fetch(
     payloads: Payloads,
     claim: Claim,
 ) -> Result<SegmentedMessage, Status> {
-    // An owner that was stopped doesn't answer. One wait is enough until it does.
-    let mut patience = Patience::new(if plan.is_waited_for(&pool) { Duration::ZERO } else { FETCH_PATIENCE });
-    let fetched = {
-        let mut fetch = std::pin::pin!(plan.fetch(&pool));
-        loop {
-            let Some(turn) = patience.turn() else { break Err(RefError::Timeout(FETCH_PATIENCE)) };
-            let began = Instant::now();
-            match tokio::time::timeout(turn, fetch.as_mut()).await {
-                Ok(fetched) => break fetched,
-                Err(_) => patience.waited(began.elapsed()),
-            }
+    let mut fetching = tollfree_pool::Fetching::new(&plan, &pool);
+    let fetched = loop {
+        let turn = match fetching.turn() {
+            Ok(turn) => turn,
+            Err(error) => break Err(error),
+        };
+        let began = Instant::now();
+        match tokio::time::timeout(turn, poll_fn(|cx| fetching.poll(cx))).await {
+            Ok(fetched) => break fetched,
+            Err(_) => fetching.waited(began.elapsed()),
         }
     };
     match fetched {
@@ -115,7 +98,7 @@ async fn fetch(
             payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(segmented)
         }
-        Err(error) if is_to_be_asked_for(&error) => {
+        Err(error) if error.may_be_asked_for() => {
             let filled = ask(&plan, &claim).await.ok_or_else(|| refused(&error, &claim, &payloads))?;
             payloads.received_inline(plan.len(), copied + plan.ref_bytes());
             Ok(filled)
@@ -297,7 +280,7 @@ impl Gathering {
     fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
         let is_due = !self.told && self.to == To::Body;
         let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
-        if self.len > segmented_len_max(len) {
+        if self.len > Plan::travelling_len_max(len) {
             return Err(of_content(
                 Code::Internal,
                 "protocol error: a message with refs is longer than without",
@@ -574,7 +557,7 @@ impl Inflow {
                 }
                 _ => (To::Body, None),
             };
-            if let Some(limit) = limit.filter(|limit| len > segmented_len_max(*limit)) {
+            if let Some(limit) = limit.filter(|limit| len > Plan::travelling_len_max(*limit)) {
                 return Err(too_long(len, limit));
             }
             self.state =
