@@ -40,12 +40,12 @@ type repliesInPlaceOption struct {
 	into *Payloads
 }
 
-// RepliesInPlace has fields of type bytes in a call's replies not be copied where a member of the client's pool (WithPool) has sent them by
+// RepliesInPlace has values of type bytes in a call's replies not be copied where a member of the client's pool (WithPool) has sent them by
 // reference: from 4096 bytes on, each is a slice of the pool's memory, which into keeps until Free. Such a slice can be read, sliced, and sent on, which is by
 // reference again; an append copies. A write to it ends the program: the memory is mapped for reading. All members of a pool trust each other not to change
 // what they have sent.
 //
-// Fields that came otherwise, strings, and values of maps, groups and extensions are the program's own copies, as without the option.
+// Fields that came otherwise, and strings, are the program's own copies, as without the option.
 func RepliesInPlace(into *Payloads) grpc.CallOption { return repliesInPlaceOption{into: into} }
 
 // RequestsInPlace does for the requests of these methods, "/package.Service/Method", what RepliesInPlace does for replies. The handler has the memory until

@@ -8,11 +8,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/tollfree/tollfree/go/internal/pool"
 )
 
-var errCutOff = errors.New("proto: the message's bytes are cut off, or are no message's")
+var (
+	errCutOff  = errors.New("proto: the message's bytes are cut off, or are no message's")
+	errTooDeep = errors.New("proto: exceeded maximum recursion depth")
+)
 
 // Decode fills a message that is empty. Fields of bytes that lie in the pool by themselves are not copied: they are slices of memory that this
 // process can't write to, and each is held by one of the buffers, until that is freed. All else is copied, strings always.
@@ -21,7 +25,7 @@ var errCutOff = errors.New("proto: the message's bytes are cut off, or are no me
 func Decode(p *pool.Pool, data mem.BufferSlice, message proto.Message) (held []mem.Buffer, err error) {
 	m := message.ProtoReflect()
 	d := decoder{pool: p, cursor: cursor{more: data, left: data.Len()}}
-	err = d.message(m, d.left, protowire.DefaultRecursionLimit)
+	err = d.message(m, 0, 0, protowire.DefaultRecursionLimit)
 	if err == nil {
 		err = proto.CheckInitialized(message)
 	}
@@ -54,12 +58,12 @@ type decoder struct {
 	held []mem.Buffer
 }
 
-// message fills m by the next n bytes. Fields are taken in their order: of a field that comes twice, the last counts.
-func (d *decoder) message(m protoreflect.Message, n, depth int) error {
+// message fills m by what is there until end bytes are left, or by a group's fields until that ends (group is its number, else 0). Fields are taken
+// in their order: of a field that comes twice, the last counts.
+func (d *decoder) message(m protoreflect.Message, end int, group protowire.Number, depth int) error {
 	if depth < 0 {
-		return errors.New("proto: exceeded maximum recursion depth")
+		return errTooDeep
 	}
-	fields, end := m.Descriptor().Fields(), d.left-n
 	rest := d.cursor
 	// flush decodes what lies between rest and the place before which the cursor is.
 	flush := func(before cursor) error {
@@ -71,67 +75,150 @@ func (d *decoder) message(m protoreflect.Message, n, depth int) error {
 	}
 	for d.left > end {
 		start := d.cursor
-		number, length, err := d.field(end, depth)
+		number, kind, err := d.tag(end)
 		if err != nil {
 			return err
 		}
-		field := fields.ByNumber(number)
-		if length < LenMin || field == nil || field.IsMap() {
-			d.skip(max(length, 0))
-			continue
+		if kind == protowire.EndGroupType && group != 0 {
+			if number != group {
+				return errCutOff
+			}
+			return flush(start)
 		}
-		switch field.Kind() {
-		case protoreflect.BytesKind:
-			held, bytes := d.hold(length)
-			if held == nil {
+		field := fieldOf(m.Descriptor(), number)
+		isGroup := kind == protowire.StartGroupType && field != nil && field.Kind() == protoreflect.GroupKind && mayHold(field)
+		length := -1
+		if !isGroup {
+			if length, err = d.value(number, kind, end, depth); err != nil {
+				return err
+			}
+			if length < LenMin || field == nil || !mayHold(field) || field.Kind() == protoreflect.GroupKind {
+				d.skip(max(length, 0))
+				continue
+			}
+		}
+		var held mem.Buffer
+		var bytes []byte
+		if field.Kind() == protoreflect.BytesKind {
+			if held, bytes = d.hold(length); held == nil {
 				d.skip(length)
 				continue
 			}
 			d.held = append(d.held, held)
-			if err := flush(start); err != nil {
-				return err
-			}
-			if field.IsList() {
-				m.Mutable(field).List().Append(protoreflect.ValueOfBytes(bytes))
-			} else {
-				m.Set(field, protoreflect.ValueOfBytes(bytes))
-			}
+		}
+		if err := flush(start); err != nil {
+			return err
+		}
+		switch {
+		case held != nil && field.IsList():
+			m.Mutable(field).List().Append(protoreflect.ValueOfBytes(bytes))
 			d.skip(length)
-		case protoreflect.MessageKind:
-			if !reaches(field.Message()) {
-				d.skip(length)
-				continue
-			}
-			if err := flush(start); err != nil {
-				return err
-			}
-			var inner protoreflect.Message
-			if field.IsList() {
-				inner = m.Mutable(field).List().AppendMutable().Message()
-			} else {
-				inner = m.Mutable(field).Message()
-			}
-			if err := d.message(inner, length, depth-1); err != nil {
-				return err
-			}
+		case held != nil:
+			m.Set(field, protoreflect.ValueOfBytes(bytes))
+			d.skip(length)
+		case field.IsMap():
+			err = d.entry(m, field, d.left-length, depth-1)
+		case isGroup:
+			err = d.message(innerOf(m, field), end, number, depth-1)
 		default:
-			d.skip(length)
-			continue
+			err = d.message(innerOf(m, field), d.left-length, 0, depth-1)
+		}
+		if err != nil {
+			return err
 		}
 		rest = d.cursor
+	}
+	if group != 0 {
+		return errCutOff
 	}
 	return flush(d.cursor)
 }
 
-// field reads the head of the next field, and the whole of one that has no length. length is that of what follows; below 0: nothing does. end is how
-// many bytes are left behind the message.
-func (d *decoder) field(end, depth int) (number protowire.Number, length int, err error) {
+// fieldOf is a message's field or extension; nil: there is none with this number.
+func fieldOf(m protoreflect.MessageDescriptor, number protowire.Number) protoreflect.FieldDescriptor {
+	if field := m.Fields().ByNumber(number); field != nil {
+		return field
+	}
+	if !m.ExtensionRanges().Has(number) || isMessageSet(m) {
+		return nil
+	}
+	// As proto.Unmarshal finds it.
+	if extension, err := protoregistry.GlobalTypes.FindExtensionByNumber(m.FullName(), number); err == nil {
+		return extension.TypeDescriptor()
+	}
+	return nil
+}
+
+// innerOf is the message that a field's next value goes into.
+func innerOf(m protoreflect.Message, field protoreflect.FieldDescriptor) protoreflect.Message {
+	if field.IsList() {
+		return m.Mutable(field).List().AppendMutable().Message()
+	}
+	return m.Mutable(field).Message()
+}
+
+// entry sets an entry of a map by what is there until end bytes are left.
+func (d *decoder) entry(m protoreflect.Message, field protoreflect.FieldDescriptor, end, depth int) error {
+	value := m.NewField(field).Map().NewValue()
+	// All but the value: its key, and what belongs to no entry.
+	var rest []byte
+	for d.left > end {
+		start := d.cursor
+		number, kind, err := d.tag(end)
+		if err != nil {
+			return err
+		}
+		length, err := d.value(number, kind, end, depth)
+		switch {
+		case err != nil:
+			return err
+		case number != field.MapValue().Number() || length < 0:
+			d.skip(max(length, 0))
+			rest = append(rest, start.copy(start.left-d.left)...)
+		case field.MapValue().Kind() != protoreflect.BytesKind:
+			if err := d.message(value.Message(), d.left-length, 0, depth-1); err != nil {
+				return err
+			}
+		default:
+			if held, bytes := d.hold(length); held != nil && length >= LenMin {
+				d.held = append(d.held, held)
+				d.skip(length)
+				value = protoreflect.ValueOfBytes(bytes)
+			} else {
+				if held != nil {
+					held.Free()
+				}
+				value = protoreflect.ValueOfBytes(d.copy(length))
+			}
+		}
+	}
+	// An entry without its value: its key is what proto.Unmarshal says.
+	shell := m.New()
+	encoded := protowire.AppendBytes(protowire.AppendTag(nil, field.Number(), protowire.BytesType), rest)
+	err := proto.UnmarshalOptions{AllowPartial: true, RecursionLimit: max(depth, 2)}.Unmarshal(encoded, shell.Interface())
+	if err != nil {
+		return err
+	}
+	shell.Get(field).Map().Range(func(key protoreflect.MapKey, _ protoreflect.Value) bool {
+		m.Mutable(field).Map().Set(key, value)
+		return true
+	})
+	return nil
+}
+
+// tag reads the head of the next field. end is how many bytes are left behind the message.
+func (d *decoder) tag(end int) (protowire.Number, protowire.Type, error) {
 	tag, ok := d.varint(end)
 	number, kind := protowire.DecodeTag(tag)
 	if !ok || number < protowire.MinValidNumber || number > protowire.MaxValidNumber {
 		return 0, 0, errCutOff
 	}
-	n := 0
+	return number, kind, nil
+}
+
+// value reads the value of a field that has no length, or only the length of one that has: below 0, nothing follows.
+func (d *decoder) value(number protowire.Number, kind protowire.Type, end, depth int) (length int, err error) {
+	ok, n := true, 0
 	switch kind {
 	case protowire.VarintType:
 		_, ok = d.varint(end)
@@ -142,40 +229,38 @@ func (d *decoder) field(end, depth int) (number protowire.Number, length int, er
 	case protowire.BytesType:
 		var length uint64
 		if length, ok = d.varint(end); ok && length <= uint64(d.left-end) {
-			return number, int(length), nil
+			return int(length), nil
 		}
-		return 0, 0, errCutOff
+		return 0, errCutOff
 	case protowire.StartGroupType:
-		return number, -1, d.group(number, end, depth-1)
+		return -1, d.group(number, end, depth-1)
 	default:
-		return 0, 0, fmt.Errorf("proto: a field with wire type %d, where none can be", kind)
+		return 0, fmt.Errorf("proto: a field with wire type %d, where none can be", kind)
 	}
 	if !ok || n > d.left-end {
-		return 0, 0, errCutOff
+		return 0, errCutOff
 	}
 	d.skip(n)
-	return number, -1, nil
+	return -1, nil
 }
 
 // group passes over a group. What ends it is checked again where the group is decoded.
 func (d *decoder) group(of protowire.Number, end, depth int) error {
 	if depth < 0 {
-		return errors.New("proto: exceeded maximum recursion depth")
+		return errTooDeep
 	}
 	for {
-		before := d.cursor
-		tag, ok := d.varint(end)
-		if !ok {
-			return errCutOff
+		number, kind, err := d.tag(end)
+		if err != nil {
+			return err
 		}
-		if number, kind := protowire.DecodeTag(tag); kind == protowire.EndGroupType {
+		if kind == protowire.EndGroupType {
 			if number != of {
 				return errCutOff
 			}
 			return nil
 		}
-		d.cursor = before
-		_, length, err := d.field(end, depth)
+		length, err := d.value(number, kind, end, depth)
 		if err != nil {
 			return err
 		}

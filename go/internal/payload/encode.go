@@ -75,6 +75,9 @@ type encoder struct{ pool *pool.Pool }
 
 // cut gives the pieces of a message's encoding; nil: nothing of it lies in the pool. With an error the pieces so far are the caller's to free.
 func (e encoder) cut(m protoreflect.Message) (pieces []piece, err error) {
+	if isMessageSet(m.Descriptor()) {
+		return nil, nil
+	}
 	cuts := map[protoreflect.FieldNumber]bool{}
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		var own []piece
@@ -90,7 +93,7 @@ func (e encoder) cut(m protoreflect.Message) (pieces []piece, err error) {
 	// All other fields, in a message that has those alone. What is in them is not copied.
 	rest := m.New()
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		if field.IsExtension() || !cuts[field.Number()] {
+		if !cuts[field.Number()] {
 			rest.Set(field, value)
 		}
 		return true
@@ -101,48 +104,72 @@ func (e encoder) cut(m protoreflect.Message) (pieces []piece, err error) {
 }
 
 // field gives the pieces of a field's encoding, with its tag; nil: nothing of it lies in the pool.
-func (e encoder) field(field protoreflect.FieldDescriptor, value protoreflect.Value) (pieces []piece, err error) {
-	isBytes := field.Kind() == protoreflect.BytesKind
-	if field.IsExtension() || field.IsMap() || !isBytes && (field.Kind() != protoreflect.MessageKind || !reaches(field.Message())) {
+func (e encoder) field(field protoreflect.FieldDescriptor, value protoreflect.Value) ([]piece, error) {
+	switch {
+	case !mayHold(field):
 		return nil, nil
+	case field.IsMap():
+		return e.entries(field, value.Map())
+	case field.IsList():
+		return e.list(field, value.List())
 	}
-	if !field.IsList() {
-		own, err := e.value(isBytes, value)
-		if own == nil || err != nil {
-			return own, err
-		}
-		return prefixed(field, own), nil
+	own, err := e.value(field, value)
+	if own == nil || err != nil {
+		return own, err
 	}
-	list := value.List()
-	values := make([][]piece, list.Len())
+	return prefixed(field, own), nil
+}
+
+// list gives the pieces of all values of a list, which stay together; nil: nothing of them lies in the pool.
+func (e encoder) list(field protoreflect.FieldDescriptor, list protoreflect.List) (pieces []piece, err error) {
 	some := false
-	for i := range values {
-		own, err := e.value(isBytes, list.Get(i))
-		values[i], some = own, some || own != nil
+	for i := range list.Len() {
+		own, lent, err := e.either(field, list.Get(i))
+		pieces, some = append(pieces, prefixed(field, own)...), some || lent
 		if err != nil {
-			return flatten(field, values[:i+1]), err
+			return pieces, err
 		}
 	}
 	if !some {
 		return nil, nil
 	}
-	// The values of a list stay together.
-	for i, own := range values {
-		if own != nil {
-			continue
-		}
-		bytes, err := e.plain(isBytes, list.Get(i))
-		values[i] = []piece{{bytes: bytes}}
-		if err != nil {
-			return flatten(field, values), err
-		}
+	return pieces, nil
+}
+
+// entries gives the pieces of all entries of a map; nil: nothing of them lies in the pool.
+func (e encoder) entries(field protoreflect.FieldDescriptor, entries protoreflect.Map) (pieces []piece, err error) {
+	some := false
+	entries.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
+		var own []piece
+		var lent bool
+		own, lent, err = e.either(field.MapValue(), value)
+		some = some || lent
+		entry := append([]piece{{bytes: keyOf(field.MapKey(), key)}}, prefixed(field.MapValue(), own)...)
+		pieces = append(pieces, prefixed(field, entry)...)
+		return err == nil
+	})
+	if err == nil && !some {
+		return nil, nil
 	}
-	return flatten(field, values), nil
+	return pieces, err
+}
+
+// either gives the pieces of one value's encoding, also where nothing of it lies in the pool.
+func (e encoder) either(field protoreflect.FieldDescriptor, value protoreflect.Value) (pieces []piece, lent bool, err error) {
+	pieces, err = e.value(field, value)
+	if pieces != nil || err != nil {
+		return pieces, true, err
+	}
+	if field.Kind() == protoreflect.BytesKind {
+		return []piece{{bytes: value.Bytes()}}, false, nil
+	}
+	bytes, err := proto.MarshalOptions{AllowPartial: true}.Marshal(value.Message().Interface())
+	return []piece{{bytes: bytes}}, false, err
 }
 
 // value gives the pieces of one value's encoding; nil: nothing of it lies in the pool.
-func (e encoder) value(isBytes bool, value protoreflect.Value) ([]piece, error) {
-	if !isBytes {
+func (e encoder) value(field protoreflect.FieldDescriptor, value protoreflect.Value) ([]piece, error) {
+	if field.Kind() != protoreflect.BytesKind {
 		return e.cut(value.Message())
 	}
 	bytes := value.Bytes()
@@ -155,23 +182,13 @@ func (e encoder) value(isBytes bool, value protoreflect.Value) ([]piece, error) 
 	return nil, nil
 }
 
-// plain is the encoding of a value of which nothing lies in the pool.
-func (e encoder) plain(isBytes bool, value protoreflect.Value) ([]byte, error) {
-	if isBytes {
-		return value.Bytes(), nil
-	}
-	return proto.MarshalOptions{AllowPartial: true}.Marshal(value.Message().Interface())
-}
-
-func flatten(field protoreflect.FieldDescriptor, values [][]piece) (pieces []piece) {
-	for _, own := range values {
-		pieces = append(pieces, prefixed(field, own)...)
-	}
-	return pieces
-}
-
-// prefixed are a value's pieces behind its tag and length.
+// prefixed are a value's pieces behind its tag and length; those of a group between its two tags.
 func prefixed(field protoreflect.FieldDescriptor, pieces []piece) []piece {
+	if field.Kind() == protoreflect.GroupKind {
+		begin := protowire.AppendTag(nil, field.Number(), protowire.StartGroupType)
+		end := protowire.AppendTag(nil, field.Number(), protowire.EndGroupType)
+		return append(append([]piece{{bytes: begin}}, pieces...), piece{bytes: end})
+	}
 	n := 0
 	for i := range pieces {
 		n += pieces[i].len()
@@ -179,4 +196,29 @@ func prefixed(field protoreflect.FieldDescriptor, pieces []piece) []piece {
 	head := protowire.AppendTag(nil, field.Number(), protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(n))
 	return append([]piece{{bytes: head}}, pieces...)
+}
+
+// keyOf is the encoding of a map's key, with its tag.
+func keyOf(field protoreflect.FieldDescriptor, key protoreflect.MapKey) []byte {
+	tag := func(kind protowire.Type) []byte { return protowire.AppendTag(nil, field.Number(), kind) }
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		return protowire.AppendString(tag(protowire.BytesType), key.String())
+	case protoreflect.BoolKind:
+		return protowire.AppendVarint(tag(protowire.VarintType), protowire.EncodeBool(key.Bool()))
+	case protoreflect.Sint32Kind, protoreflect.Sint64Kind:
+		return protowire.AppendVarint(tag(protowire.VarintType), protowire.EncodeZigZag(key.Int()))
+	case protoreflect.Sfixed32Kind:
+		return protowire.AppendFixed32(tag(protowire.Fixed32Type), uint32(key.Int()))
+	case protoreflect.Sfixed64Kind:
+		return protowire.AppendFixed64(tag(protowire.Fixed64Type), uint64(key.Int()))
+	case protoreflect.Fixed32Kind:
+		return protowire.AppendFixed32(tag(protowire.Fixed32Type), uint32(key.Uint()))
+	case protoreflect.Fixed64Kind:
+		return protowire.AppendFixed64(tag(protowire.Fixed64Type), key.Uint())
+	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
+		return protowire.AppendVarint(tag(protowire.VarintType), key.Uint())
+	default: // int32 and int64: protobuf has no other keys
+		return protowire.AppendVarint(tag(protowire.VarintType), uint64(key.Int()))
+	}
 }

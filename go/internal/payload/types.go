@@ -21,7 +21,7 @@ var reaching struct {
 	count atomic.Int64
 }
 
-// reaches says whether a message of this type can have a field of bytes that goes by itself. Those of maps, groups and extensions don't.
+// reaches says whether a message of this type can have a field of bytes that goes by itself.
 func reaches(message protoreflect.MessageDescriptor) bool {
 	if known, ok := reaching.types.Load(message); ok {
 		return known.(bool)
@@ -29,14 +29,17 @@ func reaches(message protoreflect.MessageDescriptor) bool {
 	seen := map[protoreflect.FullName]bool{}
 	var visit func(protoreflect.MessageDescriptor) bool
 	visit = func(m protoreflect.MessageDescriptor) bool {
-		if seen[m.FullName()] {
+		if seen[m.FullName()] || isMessageSet(m) {
 			return false
 		}
 		seen[m.FullName()] = true
+		if m.ExtensionRanges().Len() > 0 {
+			// Which extensions there are only a message shows.
+			return true
+		}
 		for i := range m.Fields().Len() {
-			switch field := m.Fields().Get(i); {
-			case field.IsMap():
-			case field.Kind() == protoreflect.BytesKind, field.Kind() == protoreflect.MessageKind && visit(field.Message()):
+			value := valueOf(m.Fields().Get(i))
+			if value.Kind() == protoreflect.BytesKind || value.Message() != nil && visit(value.Message()) {
 				return true
 			}
 		}
@@ -49,4 +52,24 @@ func reaches(message protoreflect.MessageDescriptor) bool {
 		}
 	}
 	return found
+}
+
+// valueOf is the field that says what the values of a field are: of a map, that of its entries.
+func valueOf(field protoreflect.FieldDescriptor) protoreflect.FieldDescriptor {
+	if field.IsMap() {
+		return field.MapValue()
+	}
+	return field
+}
+
+// mayHold says whether values of a field are bytes, or messages that have some.
+func mayHold(field protoreflect.FieldDescriptor) bool {
+	value := valueOf(field)
+	return value.Kind() == protoreflect.BytesKind || value.Message() != nil && reaches(value.Message())
+}
+
+// isMessageSet says of an old kind of message that it is encoded otherwise than all others.
+func isMessageSet(m protoreflect.MessageDescriptor) bool {
+	options, ok := m.Options().(interface{ GetMessageSetWireFormat() bool })
+	return ok && options.GetMessageSetWireFormat()
 }
