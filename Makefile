@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -23,9 +23,15 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 	@$(if $(filter debug,$(DEMO)),$(LINTED) cargo build --quiet --workspace --all-targets,cargo build --quiet --profile demo --package tollfree-demo)
 	@exec $(TARGET_DIR)/$(or $(DEMO),demo)/tollfree-demo
 
-demo-go: ## The same in Go: grpc-go over a Unix socket, and Tollfree (fetches gRPC)
+demo-go: ## The same in Go: grpc-go over a Unix socket, and Tollfree; then one trace through Go and Rust (fetches gRPC and OpenTelemetry)
 	@command -v go >/dev/null || { echo "make demo-go: install Go 1.26 or later" >&2; exit 1; }
-	@cd go && exec go run ./cmd/tollfree-demo
+	@cd go && go run ./cmd/tollfree-demo
+	@echo
+	@examples/trace/run $(TARGET_DIR) rust
+
+demo-languages: ## Make a call through services in Go, Rust, Python and C++, and print its trace (fetches gRPC and OpenTelemetry; says what it leaves out)
+	@command -v go >/dev/null || { echo "make demo-languages: install Go 1.26 or later" >&2; exit 1; }
+	@examples/trace/run $(TARGET_DIR) rust python cpp
 
 demo-python: ## The same in Python: grpcio over a Unix socket, and Tollfree (fetches grpcio; a minute of building)
 	@command -v python3 >/dev/null || { echo "make demo-python: install CPython 3.11 or later" >&2; exit 1; }
@@ -138,11 +144,13 @@ RACE := -race
 go: ## Check the Go implementation: lints, tests, vectors, calls to and from the reference, and the bench's part in Go (fetches gRPC)
 	@command -v go >/dev/null || { echo "make go: install Go 1.26 or later" >&2; exit 1; }
 	@$(if $(BUILT),,cargo build --quiet --package tollfree-interop --package tollfree-vectors --package tollfree-testkit)
-	@cd go && unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
+	@$(if $(BUILT),,cargo build --quiet --package tollfree-examples --example relay)
+	@cd go && unformatted=$$(gofmt -l . ../examples/trace) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
 	@cd go && go vet -tags interop ./... && go tool -modfile=tools.mod staticcheck -tags interop ./...
 	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop TOLLFREE_HOSTILE=$(TARGET_DIR)/debug/tollfree-hostile \
 		go test $(RACE) -tags interop ./...
 	@cd lab/bench/go && go vet ./... && go test ./...
+	@cd examples/trace && go vet ./... && TOLLFREE_TRACE_SERVICES="rust-service=$(TARGET_DIR)/debug/examples/relay" go test $(RACE) ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
 	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS),--topic $(topic)) $(TARGET_DIR)/go/tollfree-vectors
 

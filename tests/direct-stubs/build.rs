@@ -13,7 +13,7 @@ fn main() -> std::io::Result<()> {
         .bytes(".tollfree.freight.v1.Cargo.body")
         .bytes(".tollfree.freight.v1.Cargo.parts")
         .compile_protos(
-            &["probe.proto", "greeter.proto", "freight.proto", "sensors.proto"],
+            &["probe.proto", "greeter.proto", "freight.proto", "sensors.proto", "relay.proto"],
             &["../stubs/proto"],
         )?;
     let objects = Path::new(&out).join("objects");

@@ -65,6 +65,40 @@ fn balancing_uses_both_servers() {
     assert!(output.starts_with("both servers have answered\nround_robin of 2 endpoints"), "{output}");
 }
 
+/// With its trace: `make demo-languages`. Here no collector takes spans, which harms no call.
+#[test]
+fn a_call_passes_two_relays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [front, back] =
+        ["front", "back"].map(|name| format!("shm://{}/{name}.sock", directory.path().display()));
+    let relay = |name: &str, addresses: &[&String]| {
+        let mut relay = Command::new(program("relay"));
+        relay
+            .args(addresses)
+            .env("OTEL_SERVICE_NAME", name)
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+        relay.stdin(Stdio::piped()).spawn().expect("it can be run")
+    };
+    let mut relays = [relay("back", &[&back]), relay("front", &[&front, &back])];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let passed = runtime.block_on(async {
+        let channel =
+            tollfree::Channel::builder(front).wait_for_ready(true).connect_lazy().expect("an address");
+        let mut request = tonic::Request::new(tollfree_stubs::relay::PassRequest {});
+        request.set_timeout(std::time::Duration::from_secs(60));
+        tollfree_stubs::relay::relay_client::RelayClient::new(channel).pass(request).await
+    });
+    for relay in &mut relays {
+        relay.kill().expect("it runs");
+        relay.wait().expect("it is ours");
+    }
+    let passed = passed.expect("an answer").into_inner().passed;
+    assert!(
+        passed.len() == 2 && passed[0].starts_with("front, ") && passed[1].starts_with("back, "),
+        "{passed:?}"
+    );
+}
+
 #[test]
 fn the_greeters_meet() {
     let mut server = Command::new(program("greeter-server")).spawn().expect("it can be run");

@@ -25,5 +25,11 @@ pub mod sensors {
     tonic::include_proto!("tollfree.sensors.v1");
 }
 
+/// The service of the demo with one trace through several languages.
+#[allow(missing_docs, unreachable_pub)]
+pub mod relay {
+    tonic::include_proto!("tollfree.relay.v1");
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
