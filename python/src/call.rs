@@ -8,9 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
-use tollfree_driver_loop::{CallId, EventLoop, Message, Status};
+use tollfree_driver_blocking::{CallId, CallMailbox, CallNews, EventLoop, Leader, Message, Status};
 
-use crate::mailbox::{Came, Mailbox};
 use crate::sharing::Sharing;
 
 /// Messages of which a sender may have so many, or so many bytes, under way before it waits.
@@ -48,11 +47,11 @@ pub(crate) fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 /// A thread's view of a mailbox: waiting for what comes, and for what was said to be on its way.
 pub(crate) struct Sender<'a> {
     sharing: &'a Arc<Sharing>,
-    mailbox: &'a Arc<Mailbox>,
+    mailbox: &'a Arc<CallMailbox>,
 }
 
 impl<'a> Sender<'a> {
-    pub(crate) fn new(sharing: &'a Arc<Sharing>, mailbox: &'a Arc<Mailbox>) -> Sender<'a> {
+    pub(crate) fn new(sharing: &'a Arc<Sharing>, mailbox: &'a Arc<CallMailbox>) -> Sender<'a> {
         Sender { sharing, mailbox }
     }
 
@@ -60,23 +59,23 @@ impl<'a> Sender<'a> {
     fn wait(
         &self,
         py: Python<'_>,
-        is_done: impl Fn(&Came) -> bool + Sync,
+        is_done: impl Fn(&CallNews) -> bool + Sync,
         timeout: Option<f64>,
     ) -> PyResult<bool> {
         if is_done(&self.mailbox.lock()) {
             return Ok(true);
         }
         self.sharing.check()?;
-        self.sharing.wait_for(py, None, self.mailbox, is_done, duration(timeout)?)
+        self.sharing.wait_for(py, None::<fn(&mut Leader)>, self.mailbox, is_done, duration(timeout)?)
     }
 
     /// Has something done with the call, once it has begun.
     fn run(&self, command: impl FnOnce(&mut EventLoop, CallId) + Send + 'static) {
         let mailbox = self.mailbox.clone();
-        self.sharing.run(move |core| {
-            let call = mailbox.lock().call;
+        self.sharing.run(move |leader| {
+            let call = mailbox.lock().call();
             if let Some(call) = call {
-                command(&mut core.events, call);
+                command(leader.events(), call);
             }
         });
     }
@@ -96,7 +95,7 @@ impl<'a> Sender<'a> {
     }
 
     pub(crate) fn wait_sent(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let is_done = |came: &Came| came.unsent_count() < UNSENT_COUNT || came.status().is_some();
+        let is_done = |came: &CallNews| came.unsent_count() < UNSENT_COUNT || came.status().is_some();
         let is_in_time = self.wait(py, is_done, timeout)?;
         Ok(is_in_time && self.mailbox.lock().status().is_none())
     }
@@ -106,11 +105,11 @@ impl<'a> Sender<'a> {
 #[pyclass(frozen)]
 pub(crate) struct Call {
     sharing: Arc<Sharing>,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<CallMailbox>,
 }
 
 impl Call {
-    pub(crate) fn new(sharing: Arc<Sharing>, mailbox: Arc<Mailbox>) -> Call {
+    pub(crate) fn new(sharing: Arc<Sharing>, mailbox: Arc<CallMailbox>) -> Call {
         Call { sharing, mailbox }
     }
 
@@ -124,7 +123,7 @@ impl Call {
     /// The number that the client's notices name it by.
     #[getter]
     fn number(&self) -> u64 {
-        self.mailbox.number()
+        self.mailbox.lock().number()
     }
 
     /// Says a message. Waits while earlier ones are not on their way, for so long in seconds. `False`: the call is over, or the time.
@@ -191,15 +190,15 @@ impl Call {
     fn cancel(&self, code: u16, trailers: &[u8]) -> PyResult<bool> {
         self.sharing.check()?;
         let status = Status { code, metadata: Bytes::copy_from_slice(trailers), unprocessed: false };
-        if !self.sharing.ends(&self.mailbox, status) {
+        if !self.sharing.end(&self.mailbox, status) {
             return Ok(false);
         }
         let mailbox = self.mailbox.clone();
-        self.sharing.run(move |core| {
-            let call = mailbox.lock().call;
+        self.sharing.run(move |leader| {
+            let call = mailbox.lock().call();
             if let Some(call) = call {
-                core.events.cancel(call, 1);
-                core.forget(call);
+                leader.events().cancel(call, 1);
+                leader.forget(call);
             }
         });
         Ok(true)

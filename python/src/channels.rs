@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tollfree_driver_loop::{ChannelConfig, ChannelId, Policy, Target, Throttling};
+use tollfree_driver_blocking::{ChannelConfig, ChannelId, Policy, Target, Throttling};
 
 use crate::sharing::Sharing;
 
@@ -16,7 +16,7 @@ pub(crate) fn open(
 ) -> PyResult<u64> {
     sharing.check()?;
     let config = config(targets, policy, throttling)?;
-    let opened = sharing.ask(py, move |core| core.events.open_channel(config))?;
+    let opened = sharing.ask(py, move |leader| leader.events().open_channel(config))?;
     opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
@@ -48,21 +48,21 @@ fn config(
 /// Ends a channel, with its calls.
 pub(crate) fn close(sharing: &Sharing, channel: u64) -> PyResult<()> {
     sharing.check()?;
-    sharing.run(move |core| core.events.close_channel(ChannelId::from_bits(channel)));
+    sharing.run(move |leader| leader.events().close_channel(ChannelId::from_bits(channel)));
     Ok(())
 }
 
 /// Connects a channel that is idle, and keeps it connected.
 pub(crate) fn connect(sharing: &Sharing, channel: u64) -> PyResult<()> {
     sharing.check()?;
-    sharing.run(move |core| core.events.connect_channel(ChannelId::from_bits(channel)));
+    sharing.run(move |leader| leader.events().connect_channel(ChannelId::from_bits(channel)));
     Ok(())
 }
 
 /// 0 idle, 1 connecting, 2 ready, 3 transient failure. `None`: it was closed.
 pub(crate) fn state(sharing: &Sharing, py: Python<'_>, channel: u64) -> PyResult<Option<u8>> {
     sharing.check()?;
-    sharing.ask(py, move |core| {
-        core.events.channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
+    sharing.ask(py, move |leader| {
+        leader.events().channel_state(ChannelId::from_bits(channel)).map(|state| state as u8)
     })
 }

@@ -7,14 +7,15 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
-use tollfree_driver_loop::{CallStart, CallTerms, ChannelId, LoopConfig, RetryPolicy, Status};
+use tollfree_driver_blocking::{
+    CallMailbox, CallNews, CallStart, CallTerms, ChannelId, Leader, LoopConfig, Mailbox, Message, Notice,
+    RetryPolicy, Status, Told, next_number,
+};
 use tollfree_os::clock::now_ns;
 
 use crate::call::{Call, duration, message, received};
 use crate::channels;
-use crate::mailbox::Mailbox;
-use crate::sharing::{Core, Notice, Sharing, next_number};
-use crate::turns::Command;
+use crate::sharing::Sharing;
 
 /// gRPC's UNAVAILABLE.
 const UNAVAILABLE: u16 = 14;
@@ -88,7 +89,7 @@ impl Client {
         metadata_len_max: Option<u32>,
     ) -> PyResult<Client> {
         let config = config(agent, receive_len_max, metadata_len_max, None);
-        let sharing = Sharing::new(config, None)?;
+        let sharing = Sharing::new(config, Told::Notices)?;
         sharing.watch()?;
         Ok(Client { sharing })
     }
@@ -139,8 +140,8 @@ impl Client {
         match py.detach(|| self.sharing.notices().next(most)) {
             Ok(None) => Ok(None),
             Ok(Some(Notice::Ended(number))) => Ok(Some((number, None))),
-            Ok(Some(Notice::Channel(channel, state))) => Ok(Some((channel, Some(state)))),
-            Err(()) => Err(pyo3::exceptions::PyStopIteration::new_err("the client was closed")),
+            Ok(Some(Notice::Channel(channel, state))) => Ok(Some((channel.to_bits(), Some(state as u8)))),
+            Err(_) => Err(pyo3::exceptions::PyStopIteration::new_err("the client was closed")),
         }
     }
 
@@ -183,19 +184,19 @@ impl Method {
         })
     }
 
-    fn mailbox(&self) -> Arc<Mailbox> {
-        Arc::new(Mailbox::new(next_number()))
+    fn mailbox(&self) -> Arc<CallMailbox> {
+        Arc::new(Mailbox::new(CallNews::new(next_number())))
     }
 
     /// Begins a call, with its first message if it has one.
     fn begins(
         &self,
-        mailbox: Arc<Mailbox>,
+        mailbox: Arc<CallMailbox>,
         beginning: Beginning,
-        first: Option<tollfree_driver_loop::Message>,
-    ) -> Command {
+        first: Option<Message>,
+    ) -> impl FnOnce(&mut Leader) + Send + 'static {
         let (channel, path) = (self.channel, self.path.clone());
-        Box::new(move |core: &mut Core| {
+        move |leader: &mut Leader| {
             let Beginning { metadata, deadline_ns, terms } = beginning;
             if mailbox.lock().status().is_some() {
                 // It was cancelled before.
@@ -203,14 +204,11 @@ impl Method {
             }
             let is_last = first.is_some();
             let start = CallStart { path: &path, metadata, deadline_ns, message: first, is_last };
-            match core.events.channel_call(channel, start, terms) {
-                Ok(call) => {
-                    mailbox.lock().call = Some(call);
-                    core.begin(call, mailbox);
-                }
-                Err(_) => drop(mailbox.fails(crate::events::status(1, "the channel was closed"))),
+            match leader.events().channel_call(channel, start, terms) {
+                Ok(call) => leader.begin(call, mailbox),
+                Err(_) => mailbox.fail(crate::events::status(1, "the channel was closed")),
             }
-        })
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use tollfree_driver_loop::{Event, Status};
+use tollfree_driver_blocking::{Event, Status};
 use tollfree_layout::metadata;
 
 use crate::call::received;

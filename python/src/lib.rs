@@ -7,11 +7,9 @@ mod call;
 mod channels;
 mod client;
 mod events;
-mod mailbox;
 mod metadata;
 mod serving;
 mod sharing;
-mod turns;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

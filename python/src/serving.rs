@@ -7,18 +7,17 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use tollfree_driver_loop::{
-    Address, CallId, CallStart, CallTerms, ChannelId, Event, ListenerId, Registration, SessionId, Status,
+use tollfree_driver_blocking::{
+    Address, CallId, CallMailbox, CallStart, CallTerms, ChannelId, Event, Kept, ListenerId, Message,
+    Registration, SessionId, Status, Told,
 };
 use tollfree_os::clock::now_ns;
-use tollfree_os::fd::{AsFd, AsRawFd};
 
 use crate::call::{Sender, duration, message, received};
 use crate::channels;
 use crate::client::{Retry, config};
 use crate::events::{kind, of_call, of_loop};
-use crate::mailbox::Mailbox;
-use crate::sharing::{Kept, Sharing};
+use crate::sharing::{Interpreter, Sharing};
 
 /// Events that are taken at once.
 const EVENT_COUNT: usize = 64;
@@ -44,8 +43,8 @@ impl Loop {
         call_count_max: Option<u32>,
     ) -> PyResult<Loop> {
         let config = config(agent, receive_len_max, metadata_len_max, call_count_max);
-        let sharing = Sharing::new(config, Some(by_threads))?;
-        let fd = sharing.fd();
+        let sharing = Sharing::new(config, if by_threads { Told::Calls } else { Told::Events })?;
+        let fd = sharing.raw_fd();
         Ok(Loop { sharing, fd })
     }
 
@@ -53,15 +52,15 @@ impl Loop {
     fn listen(&self, py: Python<'_>, address: &str) -> PyResult<u32> {
         let address: Address = parsed(address)?;
         self.sharing.check()?;
-        let listener = self.sharing.ask(py, move |core| core.events.listen(&address))?;
+        let listener = self.sharing.ask(py, move |leader| leader.events().listen(&address))?;
         listener.map(ListenerId::to_bits).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     /// Takes no new clients.
     fn unlisten(&self, listener: u32) -> PyResult<()> {
         self.sharing.check()?;
-        self.sharing.run(move |core| {
-            core.events.unlisten(ListenerId::from_bits(listener));
+        self.sharing.run(move |leader| {
+            leader.events().unlisten(ListenerId::from_bits(listener));
         });
         Ok(())
     }
@@ -80,34 +79,34 @@ impl Loop {
         self.sharing.check()?;
         let (group, services) = (group.into(), services.into());
         let registration = Registration { process, backend_connection: connection, group, services };
-        let session = self.sharing.ask(py, move |core| core.events.attach(&address, registration))?;
+        let session = self.sharing.ask(py, move |leader| leader.events().attach(&address, registration))?;
         session.map(SessionId::to_bits).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     /// Takes no more calls in a session.
     fn drain(&self, session: u64) -> PyResult<()> {
         self.sharing.check()?;
-        self.sharing.run(move |core| core.events.drain(SessionId::from_bits(session)));
+        self.sharing.run(move |leader| leader.events().drain(SessionId::from_bits(session)));
         Ok(())
     }
 
     /// Ends a session, with all of its calls.
     fn close_session(&self, session: u64) -> PyResult<()> {
         self.sharing.check()?;
-        self.sharing.run(move |core| core.events.close(SessionId::from_bits(session)));
+        self.sharing.run(move |leader| leader.events().close(SessionId::from_bits(session)));
         Ok(())
     }
 
     /// Calls under way in a session.
     fn call_count(&self, py: Python<'_>, session: u64) -> PyResult<usize> {
         self.sharing.check()?;
-        self.sharing.ask(py, move |core| core.events.call_count(SessionId::from_bits(session)))
+        self.sharing.ask(py, move |leader| leader.events().call_count(SessionId::from_bits(session)))
     }
 
     /// `(pid, uid, gid)` of the process at the other end of a session, as the kernel says.
     fn peer(&self, py: Python<'_>, session: u64) -> PyResult<Option<(i32, u32, u32)>> {
         self.sharing.check()?;
-        let peer = self.sharing.ask(py, move |core| core.events.peer(SessionId::from_bits(session)))?;
+        let peer = self.sharing.ask(py, move |leader| leader.events().peer(SessionId::from_bits(session)))?;
         Ok(peer.map(|peer| (peer.pid, peer.uid, peer.gid)))
     }
 
@@ -159,11 +158,11 @@ impl Loop {
             .map(|most| now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64).max(1));
         let terms = CallTerms { waits_for_ready, retry: retry.map(Retry::policy) };
         let first = bytes.map(|bytes| message(bytes, compressed));
-        let begun = self.sharing.ask(py, move |core| {
+        let begun = self.sharing.ask(py, move |leader| {
             let is_last = first.is_some();
             let start = CallStart { path: &path, metadata, deadline_ns, message: first, is_last };
-            let call = core.events.channel_call(ChannelId::from_bits(channel), start, terms).ok()?;
-            Some((call, core.number(call)))
+            let call = leader.events().channel_call(ChannelId::from_bits(channel), start, terms).ok()?;
+            Some((call, leader.number(call)))
         })?;
         Ok(begun.map(|(call, number)| Served::new(self.sharing.clone(), call, number, None)))
     }
@@ -176,7 +175,7 @@ impl Loop {
         let most = duration(timeout)?.unwrap_or(std::time::Duration::MAX);
         let hold = duration(Some(hold))?.unwrap_or_default();
         let list = PyList::empty(py);
-        for kept in self.sharing.serve(py, hold, most, EVENT_COUNT) {
+        for kept in self.sharing.take(&Interpreter(py), hold, most, EVENT_COUNT) {
             if let Some(event) = self.event(py, kept)? {
                 list.append(event)?;
             }
@@ -237,7 +236,7 @@ impl Loop {
 fn parsed(address: &str) -> PyResult<Address> {
     address
         .parse()
-        .map_err(|error: tollfree_driver_loop::AddressError| PyValueError::new_err(error.to_string()))
+        .map_err(|error: tollfree_driver_blocking::AddressError| PyValueError::new_err(error.to_string()))
 }
 
 /// A call of a loop: a server's, or one of asyncio's.
@@ -247,11 +246,11 @@ pub(crate) struct Served {
     call: CallId,
     number: u64,
     /// Where threads wait for what comes.
-    mailbox: Option<Arc<Mailbox>>,
+    mailbox: Option<Arc<CallMailbox>>,
 }
 
 impl Served {
-    fn new(sharing: Arc<Sharing>, call: CallId, number: u64, mailbox: Option<Arc<Mailbox>>) -> Served {
+    fn new(sharing: Arc<Sharing>, call: CallId, number: u64, mailbox: Option<Arc<CallMailbox>>) -> Served {
         Served { sharing, call, number, mailbox }
     }
 }
@@ -259,7 +258,7 @@ impl Served {
 /// An answer's message, with what goes before and after it.
 struct Answer {
     headers: Option<Bytes>,
-    message: Option<tollfree_driver_loop::Message>,
+    message: Option<Message>,
     ending: Option<(u16, Bytes)>,
 }
 
@@ -291,18 +290,18 @@ impl Served {
             mailbox.lock().says();
         }
         let call = self.call;
-        self.sharing.run(move |core| {
+        self.sharing.run(move |leader| {
             let Answer { headers, message, ending } = answer;
             // What was cancelled meanwhile is told by its own event.
             if let Some(headers) = headers {
-                let _ = core.events.answer_headers(call, headers);
+                let _ = leader.events().answer_headers(call, headers);
             }
             if let Some(message) = message {
-                let _ = core.events.send(call, message);
+                let _ = leader.events().send(call, message);
             }
             if let Some((code, trailers)) = ending {
-                let _ = core.events.answer_end(call, code, trailers);
-                core.forget(call);
+                let _ = leader.events().answer_end(call, code, trailers);
+                leader.forget(call);
             }
         });
         Ok(())
@@ -313,7 +312,7 @@ impl Served {
     fn send(&self, bytes: PyBackedBytes, compressed: bool) -> PyResult<()> {
         self.sharing.check()?;
         let (call, message) = (self.call, message(bytes, compressed));
-        self.sharing.run(move |core| drop(core.events.send(call, message)));
+        self.sharing.run(move |leader| drop(leader.events().send(call, message)));
         Ok(())
     }
 
@@ -321,7 +320,7 @@ impl Served {
     fn finish(&self) -> PyResult<()> {
         self.sharing.check()?;
         let call = self.call;
-        self.sharing.run(move |core| drop(core.events.finish(call)));
+        self.sharing.run(move |leader| drop(leader.events().finish(call)));
         Ok(())
     }
 
@@ -329,7 +328,7 @@ impl Served {
     fn pause(&self) -> PyResult<()> {
         self.sharing.check()?;
         let call = self.call;
-        self.sharing.run(move |core| core.events.pause(call));
+        self.sharing.run(move |leader| leader.events().pause(call));
         Ok(())
     }
 
@@ -337,7 +336,7 @@ impl Served {
     fn resume(&self) -> PyResult<()> {
         self.sharing.check()?;
         let call = self.call;
-        self.sharing.run(move |core| core.events.resume(call));
+        self.sharing.run(move |leader| leader.events().resume(call));
         Ok(())
     }
 
@@ -346,11 +345,11 @@ impl Served {
         self.sharing.check()?;
         let call = self.call;
         if let Some(mailbox) = &self.mailbox {
-            let _ = mailbox.fails(Status { code, metadata: Bytes::new(), unprocessed: false });
+            mailbox.fail(Status { code, metadata: Bytes::new(), unprocessed: false });
         }
-        self.sharing.run(move |core| {
-            core.events.cancel(call, code);
-            core.forget(call);
+        self.sharing.run(move |leader| {
+            leader.events().cancel(call, code);
+            leader.forget(call);
         });
         Ok(())
     }
@@ -378,9 +377,4 @@ impl Served {
     fn tell_end(&self) -> bool {
         self.mailbox.as_ref().is_none_or(|mailbox| mailbox.lock().tell_end())
     }
-}
-
-/// The raw number of a descriptor that lives as long as its loop.
-pub(crate) fn raw(fd: impl AsFd) -> i32 {
-    fd.as_fd().as_raw_fd()
 }

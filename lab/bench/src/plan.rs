@@ -28,6 +28,8 @@ axis! {
         Session = "session",
         /// The same by the driver of one thread: a loop that calls and a loop that serves.
         Loop = "loop",
+        /// The same by the driver for threads, which share a session: a thread for each call in flight.
+        Threads = "threads",
         /// Tollfree's own stubs, from typed message to session.
         TollfreeDirect = "tollfree-direct",
         /// The same, stubs that take objects: messages are read and built in place, and travel as they are.
@@ -113,7 +115,11 @@ impl Side {
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
         let is_elsewhere = self.is_go() || self.is_python() || self.is_cpp();
-        !is_elsewhere && !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::C)
+        !is_elsewhere
+            && !matches!(
+                self,
+                Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop | Side::Threads | Side::C
+            )
     }
 
     /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.

@@ -96,7 +96,7 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, iceoryx2, session, loop, tollfree-direct, tollfree-view,
+    /// What carries the calls: floor, iceoryx2, session, loop, threads, tollfree-direct, tollfree-view,
     /// tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
     /// tollfree-direct-connection, tonic-unix, tonic-blocking, tonic-tcp, c, go, go-inline, go-direct, go-to-rust,
     /// rust-to-go, grpc-go, cpp, cpp-stock, grpc-cpp, python, python-inline, python-to-rust,

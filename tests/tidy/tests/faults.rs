@@ -86,7 +86,7 @@ fn every_fault_that_applies_has_tests() {
 }
 
 /// Parts that a call passes.
-const CALL_PATH: [&str; 10] = [
+const CALL_PATH: [&str; 11] = [
     "os",
     "layout",
     "region",
@@ -95,6 +95,7 @@ const CALL_PATH: [&str; 10] = [
     "connection",
     "host",
     "driver-tokio",
+    "driver-blocking",
     "driver-loop",
     "tollfree",
 ];

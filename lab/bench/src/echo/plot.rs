@@ -27,6 +27,7 @@ fn color(side: Side) -> &'static str {
         Side::Iceoryx2 => "#8c6d31",
         Side::Session => "#009e73",
         Side::Loop => "#1b4f72",
+        Side::Threads => "#a6761d",
         Side::TollfreeDirect => "#e69f00",
         Side::TollfreeView => "#7b3294",
         Side::TollfreeViewPool => "#b89bc9",

@@ -17,6 +17,7 @@ pub(crate) mod python;
 mod rust_to_go;
 pub(crate) mod session;
 pub(crate) mod stub;
+mod threads;
 pub(crate) mod tollfree;
 pub(crate) mod tollfree_blocking;
 pub(crate) mod tollfree_direct;
@@ -100,6 +101,7 @@ macro_rules! on_tokio {
             side @ (Side::Floor
             | Side::Iceoryx2
             | Side::Loop
+            | Side::Threads
             | Side::TollfreeBlocking
             | Side::TollfreeThreads
             | Side::TonicBlocking
@@ -129,6 +131,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Floor => floor::serve(order, ready),
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
         Side::Loop => one_loop::serve(order, ready),
+        Side::Threads => threads::serve(order, ready),
         Side::TonicBlocking => return serve_async::<TonicUnix>(order, ready),
         Side::C => c::serve(order, ready),
         Side::Cpp | Side::CppStock | Side::GrpcCpp => cpp::serve(order, ready),
@@ -150,6 +153,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Floor => floor::measure(load),
         Side::Iceoryx2 => iceoryx2::measure(load),
         Side::Loop => one_loop::measure(load),
+        Side::Threads => threads::measure(load),
         Side::TonicBlocking => tonic_blocking::measure(load),
         Side::TollfreeThreads => tollfree_blocking::measure_shared(load),
         Side::C => c::measure(load),

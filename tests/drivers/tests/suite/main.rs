@@ -5,6 +5,7 @@
 
 mod assembly;
 mod bare_driver;
+mod blocking_driver;
 mod driver;
 mod loop_driver;
 mod rows;

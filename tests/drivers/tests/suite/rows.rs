@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::bare_driver::Bare;
+use crate::blocking_driver::Threads;
 use crate::driver::{Which, which};
 use crate::loop_driver::Loop;
 use crate::tokio_driver::Tokio;
@@ -40,6 +41,9 @@ macro_rules! rows {
         rows!(pair tokio_with_loop, tokio, looped; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
         rows!(pair loop_with_tokio, looped, tokio; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
         rows!(pair loop_with_loop, looped, looped; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
+        rows!(pair blocking_with_blocking, blocking, blocking; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
+        rows!(pair blocking_with_tokio, blocking, tokio; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
+        rows!(pair tokio_with_blocking, tokio, blocking; $($module::$row,)* $($host::$host_row,)*; $($lone::$lone_row,)*);
         rows!(pair bare_with_bare, bare, bare; $($module::$row,)*;);
     };
     (pair $pair:ident, $client:ident, $server:ident; $($module:ident::$row:ident,)*; $($lone:ident::$lone_row:ident,)*) => {
@@ -72,13 +76,20 @@ fn looped() -> Which {
     which::<Loop>()
 }
 
+fn blocking() -> Which {
+    which::<Threads>()
+}
+
 fn bare() -> Which {
     which::<Bare>()
 }
 
 /// A driver by its name.
 pub(crate) fn named(name: &str) -> Which {
-    [tokio(), looped(), bare()].into_iter().find(|which| which.name == name).expect("a driver's name")
+    [tokio(), looped(), blocking(), bare()]
+        .into_iter()
+        .find(|which| which.name == name)
+        .expect("a driver's name")
 }
 
 rows! {

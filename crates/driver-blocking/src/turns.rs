@@ -1,19 +1,22 @@
 //! Who has the loop: one thread leads, and does what others want; it hands on to one that waits.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::mailbox::Mailbox;
-use crate::sharing::Core;
+use crate::leader::Leader;
+use crate::mailbox::Place;
 
 /// Something that a thread wants done with the loop.
-pub(crate) type Command = Box<dyn FnOnce(&mut Core) + Send>;
+pub(crate) type Command = Box<dyn FnOnce(&mut Leader) + Send>;
+
+/// Where one thread leads for long, the thread beside looks this many times less often whether it still does.
+const UNLED_FACTOR: u32 = 8;
 
 /// See the module.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Turns {
     board: Mutex<Board>,
     /// For the thread beside.
@@ -27,14 +30,25 @@ struct Board {
     lead_count: u64,
     commands: Vec<Command>,
     /// Threads that wait, and may lead.
-    waiting: VecDeque<Arc<Mailbox>>,
+    waiting: VecDeque<Place>,
     /// The thread that takes events wants to lead: it goes before all others.
-    wanted: Option<Arc<Mailbox>>,
+    wanted: Option<Place>,
     /// The thread beside leads: it gives way to any other.
     is_watched: bool,
-    /// Calls whose end Python is to be told of. The thread beside leads while there are some and nobody else does.
+    /// Calls whose end is to be told. The thread beside leads while there are some and nobody else does.
     told_count: usize,
     is_closed: bool,
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board")
+            .field("is_led", &self.is_led)
+            .field("commands", &self.commands.len())
+            .field("waiting", &self.waiting.len())
+            .field("is_closed", &self.is_closed)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What becomes of a thread that wants to lead.
@@ -57,26 +71,31 @@ pub(crate) enum Resigned {
     Done,
 }
 
+impl Board {
+    /// A thread wants to lead. `false`: another does.
+    fn takes_lead(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_led, true) {
+            return false;
+        }
+        self.lead_count += 1;
+        true
+    }
+}
+
 impl Turns {
     /// This thread leads from now on. `false`: another does.
     pub(crate) fn lead(&self) -> bool {
-        let mut board = self.board.lock();
-        if std::mem::replace(&mut board.is_led, true) {
-            return false;
-        }
-        board.lead_count += 1;
-        true
+        self.board.lock().takes_lead()
     }
 
     /// The thread that takes events leads from now on. `false`: another does, and gives way soon.
-    pub(crate) fn want(&self, seat: &Arc<Mailbox>) -> bool {
+    pub(crate) fn want(&self, place: Place) -> bool {
         let mut board = self.board.lock();
-        if std::mem::replace(&mut board.is_led, true) {
-            board.wanted = Some(seat.clone());
-            return false;
+        if board.takes_lead() {
+            return true;
         }
-        board.lead_count += 1;
-        true
+        board.wanted = Some(place);
+        false
     }
 
     /// The thread that takes events does not wait any more.
@@ -85,31 +104,29 @@ impl Turns {
     }
 
     /// Has the leader do something; without one, this thread leads from now on, and does it itself: it is given back.
-    pub(crate) fn leave(&self, command: Command) -> Option<Command> {
+    pub(crate) fn leave<F: FnOnce(&mut Leader) + Send + 'static>(&self, command: F) -> Option<F> {
         let mut board = self.board.lock();
-        if std::mem::replace(&mut board.is_led, true) {
-            board.commands.push(command);
-            return None;
+        if board.takes_lead() {
+            return Some(command);
         }
-        board.lead_count += 1;
-        Some(command)
+        board.commands.push(Box::new(command));
+        None
     }
 
     /// Waits in line to lead, behind others.
-    pub(crate) fn stand_in_line(&self, mailbox: &Arc<Mailbox>) -> Line {
+    pub(crate) fn stand_in_line(&self, place: Place) -> Line {
         let mut board = self.board.lock();
-        if !std::mem::replace(&mut board.is_led, true) {
-            board.lead_count += 1;
+        if board.takes_lead() {
             return Line::Leads;
         }
-        board.waiting.push_back(mailbox.clone());
+        board.waiting.push_back(place);
         Line::Waits { wakes: board.is_watched }
     }
 
-    /// Leaves the line. Another thread that waits for the same call stays in it.
-    pub(crate) fn leave_line(&self, mailbox: &Arc<Mailbox>) {
+    /// Leaves the line. Another thread that waits at the same place stays in it.
+    pub(crate) fn leave_line(&self, place: &Place) {
         let mut board = self.board.lock();
-        if let Some(at) = board.waiting.iter().position(|waiting| Arc::ptr_eq(waiting, mailbox)) {
+        if let Some(at) = board.waiting.iter().position(|waiting| waiting.is_same(place)) {
             board.waiting.remove(at);
         }
     }
@@ -148,7 +165,7 @@ impl Turns {
         Resigned::Done
     }
 
-    /// A call's end is to be told to Python.
+    /// A call's end is to be told.
     pub(crate) fn tells(&self) {
         let mut board = self.board.lock();
         board.told_count += 1;
@@ -167,19 +184,22 @@ impl Turns {
     /// `false`: nobody needs the loop any more.
     pub(crate) fn watch(&self, unled: Duration) -> bool {
         let mut board = self.board.lock();
+        let mut pause = unled;
         loop {
             if board.is_closed {
                 return false;
             }
             let seen = board.lead_count;
             if board.is_led || board.told_count == 0 {
-                self.unled.wait_for(&mut board, unled);
+                self.unled.wait_for(&mut board, pause);
             }
             let is_still = board.lead_count == seen || board.told_count > 0;
             if is_still && !board.is_led && !board.is_closed {
                 (board.is_led, board.is_watched) = (true, true);
                 return true;
             }
+            // The same thread leads all the time: it most likely sleeps.
+            pause = if is_still { (pause * 2).min(unled * UNLED_FACTOR) } else { unled };
         }
     }
 

@@ -1,0 +1,6 @@
+//! Threads that share loops: turns, handlers, ends.
+
+mod ends;
+mod handlers;
+mod support;
+mod turns;
