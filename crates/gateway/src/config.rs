@@ -12,6 +12,7 @@ mod places;
 mod registers;
 #[cfg(test)]
 mod schema;
+mod web;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
 pub use names::{FileMode, UserGroup};
 pub(crate) use registers::Origins;
+pub use web::WebConfig;
 
 /// Everything that can be configured.
 ///
@@ -88,6 +90,9 @@ pub struct Listener {
     /// and `limits.connections_per_address` does not hold.
     #[serde(default)]
     pub shared_addresses: bool,
+    /// Browsers: gRPC-Web, and which pages may call. Without it, gRPC alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web: Option<WebConfig>,
 }
 
 /// Certificates of a listener. The files are read again when they change.

@@ -1,26 +1,32 @@
 //! One connection from outside: HTTP/2, and what it may do.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tollfree::gateway::Greeting;
 
+use crate::bodies::Answer;
 use crate::client::Client;
-use crate::config::Limits;
+use crate::config::{Limits, WebConfig};
 use crate::connections::Connected;
 use crate::frontend::Frontend;
 use crate::refusal::Refusal;
-use crate::unread::Calls;
+use crate::unread::{Calls, Watched};
+use crate::web;
 
 /// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
 const BEGINNING_LEN: u64 = 24 + 9;
@@ -28,6 +34,8 @@ const BEGINNING_LEN: u64 = 24 + 9;
 const PING_EVERY: Duration = Duration::from_secs(60);
 /// As above.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// The shortest buffer that hyper has for a head of HTTP/1.1, in bytes.
+const HEAD_LEN_MIN: usize = 8192;
 /// A client without a call has so long to answer the PING that follows GOAWAY. Any HTTP/2 stack does so by itself.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -300,7 +308,20 @@ pub(crate) async fn serve<S>(
         Metered { inner: socket, meter: meter.clone(), greeting: Greeting::of_client(), is_due: false };
     let (id, peer) = (client.connection(), client.address().to_owned());
     let listed = frontend.connections.add(id, listener, peer, is_tls, meter.clone());
-    until_end(frontend, metered, client, &listed.connected, begun_by, stopping, &config.limits).await;
+    let client = Arc::new(client);
+    let talk = Talk {
+        frontend,
+        client,
+        meter: meter.clone(),
+        connected: &listed.connected,
+        limits: &config.limits,
+        begun_by,
+        stopping,
+    };
+    match config.listeners.get(listener).and_then(|listener| listener.web.clone()) {
+        None => http2(talk, metered).await,
+        Some(web) => with_browsers(talk, metered, web).await,
+    }
     // hyper runs calls in tasks of their own, and these have still to see that the connection is gone.
     meter.calls_ended().await;
 }
@@ -314,31 +335,109 @@ fn tell_cut(frontend: &Frontend, client: &Client, calls: u32) {
     }
 }
 
-async fn until_end<S>(
+/// What a connection needs until its end.
+struct Talk<'c> {
     frontend: Arc<Frontend>,
-    metered: Metered<S>,
-    client: Client,
-    connected: &Connected,
+    client: Arc<Client>,
+    meter: Arc<Meter>,
+    connected: &'c Connected,
+    limits: &'c Limits,
     begun_by: Instant,
-    mut stopping: watch::Receiver<bool>,
-    limits: &Limits,
-) where
+    stopping: watch::Receiver<bool>,
+}
+
+impl Talk<'_> {
+    fn caller(&self) -> Caller {
+        Caller { frontend: self.frontend.clone(), client: self.client.clone(), meter: self.meter.clone() }
+    }
+}
+
+/// Whose requests a connection brings.
+#[derive(Clone)]
+struct Caller {
+    frontend: Arc<Frontend>,
+    client: Arc<Client>,
+    meter: Arc<Meter>,
+}
+
+impl Caller {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
+        let Caller { frontend, client, meter } = self;
+        Ok(frontend.answer(request, &client, meter).await)
+    }
+
+    async fn answer_browser(
+        self,
+        request: Request<Incoming>,
+        config: Arc<WebConfig>,
+    ) -> Result<Response<web::WebAnswer>, Infallible> {
+        let Caller { frontend, client, meter } = self;
+        Ok(web::answer(&frontend, request, &config, &client, meter).await)
+    }
+}
+
+/// gRPC.
+async fn http2<S>(talk: Talk<'_>, metered: Metered<S>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let meter = metered.meter.clone();
-    let client = Arc::new(client);
-    let service = service_fn({
-        let (frontend, client, meter) = (frontend.clone(), client.clone(), meter.clone());
-        move |request| {
-            meter.call_began();
-            let (frontend, client, meter) = (frontend.clone(), client.clone(), meter.clone());
-            // Boxed where it is made: hyper moves it several times before it first polls it.
-            Box::pin(async move {
-                Ok::<_, std::convert::Infallible>(frontend.answer(request, &client, meter).await)
-            })
-        }
+    let caller = talk.caller();
+    let service = service_fn(move |request| {
+        caller.meter.call_began();
+        // Boxed where it is made: hyper moves it several times before it first polls it.
+        Box::pin(caller.clone().answer(request))
     });
-    let connection = builder(limits).serve_connection(TokioIo::new(metered), service);
+    let connection = builder(talk.limits).serve_connection(TokioIo::new(metered), service);
+    until_end(talk, connection, http2::Connection::graceful_shutdown, |ended| {
+        ended.err().map(BoxError::from)
+    })
+    .await;
+}
+
+/// gRPC and gRPC-Web, over HTTP/2 or HTTP/1.1.
+async fn with_browsers<S>(talk: Talk<'_>, metered: Metered<S>, web: WebConfig)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (caller, web, limits) = (talk.caller(), Arc::new(web), talk.limits);
+    let service = service_fn(move |request| {
+        caller.meter.call_began();
+        Box::pin(caller.clone().answer_browser(request, web.clone()))
+    });
+    let mut builder = auto::Builder::new(Calls);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits.idle_ms))
+        .max_buf_size((limits.header_bytes.saturating_mul(2) as usize).max(HEAD_LEN_MIN));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(limits.header_bytes.saturating_mul(2))
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    // HTTP/1.1 answers in the connection's own task, where nobody else sees to answers that are not read.
+    let connection = Watched::new(builder.serve_connection(TokioIo::new(metered), service));
+    until_end(
+        talk,
+        connection,
+        |connection| connection.inner().graceful_shutdown(),
+        |ended| ended.and_then(Result::err),
+    )
+    .await;
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Polls a connection until its end. `end_soon` has it take no further call.
+async fn until_end<C: Future>(
+    talk: Talk<'_>,
+    connection: C,
+    end_soon: impl Fn(Pin<&mut C>),
+    error_of: impl Fn(C::Output) -> Option<BoxError>,
+) {
+    let Talk { frontend, client, meter, connected, limits, begun_by, mut stopping } = talk;
     tokio::pin!(connection);
     let mut ends = Ends::new(limits, begun_by);
     let mut due = ends.begun_by.min(Instant::now() + ends.idle);
@@ -349,8 +448,8 @@ async fn until_end<S>(
         let stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
         tokio::select! {
             ended = &mut connection => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection has ended");
+                if let Some(error) = error_of(ended) {
+                    tracing::debug!(error, "a connection has ended");
                 }
                 return;
             }
@@ -386,7 +485,7 @@ async fn until_end<S>(
             return;
         }
         told = meter.read_bytes.load(Ordering::Relaxed);
-        connection.as_mut().graceful_shutdown();
+        end_soon(connection.as_mut());
         cut = Instant::now() + Duration::from_millis(frontend.config.load().limits.drain_ms);
         due = cut.min(Instant::now() + QUIET);
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::Incoming;
+use http_body::Body as HttpBody;
 use tollfree::Channel;
 use tollfree::gateway::{CallRules, Dispatch, Http2RequestBody, header_list, remove_ours};
 use tonic::body::Body;
@@ -35,6 +36,23 @@ use crate::traces::Traces;
 
 const HEALTH: &str = "grpc.health.v1.Health";
 
+/// The body of a request: as hyper received it, or made of that.
+pub(crate) trait RequestBody:
+    HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static>
+    + Unpin
+    + Send
+    + 'static
+{
+}
+
+impl<B> RequestBody for B where
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static>
+        + Unpin
+        + Send
+        + 'static
+{
+}
+
 /// What all calls need.
 pub(crate) struct Frontend {
     pub(crate) config: Current,
@@ -48,9 +66,9 @@ pub(crate) struct Frontend {
 
 impl Frontend {
     /// Answers a call. Dropping the future, or the body that it gives, cancels the call.
-    pub(crate) async fn answer(
+    pub(crate) async fn answer<B: RequestBody>(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<B>,
         client: &Arc<Client>,
         meter: Arc<Meter>,
     ) -> Response<Answer> {
@@ -116,9 +134,9 @@ impl Frontend {
     }
 
     /// Has a backend connection answer.
-    async fn hand_on(
+    async fn hand_on<B: RequestBody>(
         &self,
-        request: Request<Incoming>,
+        request: Request<B>,
         client: &Client,
         config: &Arc<Config>,
         record: &mut Record,
@@ -195,7 +213,7 @@ enum OwnService<'f> {
 }
 
 impl OwnService<'_> {
-    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer<B: RequestBody>(self, request: Request<B>) -> Response<Body> {
         match self {
             OwnService::Health(health) => health.answer(request).await,
             OwnService::Reflection(reflection) => reflection.answer(request).await,
@@ -217,7 +235,7 @@ pub(crate) async fn call(mut channel: Channel, request: Request<Body>) -> Result
     Ok(response)
 }
 
-fn is_grpc(request: &Request<Incoming>) -> bool {
+fn is_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(http::header::CONTENT_TYPE).map(|value| value.as_bytes());
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     // `application/grpc-web` is something else.

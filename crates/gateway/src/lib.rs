@@ -62,6 +62,7 @@ mod tls;
 mod traces;
 mod unread;
 mod watchdog;
+mod web;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ pub use backends::BackendsError;
 pub use config::{
     AccessLogConfig, BackendsConfig, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode,
     Group, GroupDevice, GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible,
-    Policy, Profile, Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, Word,
+    Policy, Profile, Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;

@@ -150,7 +150,8 @@ impl Bound {
         let certificates = match &listener.tls {
             None => None,
             Some(files) => {
-                let read = Certificates::read(files, Protocol::Http2).await;
+                let protocol = if listener.web.is_some() { Protocol::Web } else { Protocol::Http2 };
+                let read = Certificates::read(files, protocol).await;
                 let read = read.map_err(|source| ListenError::Tls { listener: name.into(), source })?;
                 Some(Arc::new(read))
             }

@@ -39,6 +39,8 @@ pub(crate) enum Refusal {
     Unread,
     /// Not gRPC.
     NotGrpc,
+    /// A page of an origin that may not call.
+    Origin,
     /// A `grpc-timeout` that is none.
     Timeout,
     /// No such service.
@@ -66,7 +68,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 28] = [
+    pub(crate) const ALL: [Refusal; 29] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -83,6 +85,7 @@ impl Refusal {
         Refusal::Slow,
         Refusal::Unread,
         Refusal::NotGrpc,
+        Refusal::Origin,
         Refusal::Timeout,
         Refusal::Unimplemented,
         Refusal::Absent,
@@ -115,6 +118,7 @@ impl Refusal {
             Refusal::Slow => "slow",
             Refusal::Unread => "unread",
             Refusal::NotGrpc => "not_grpc",
+            Refusal::Origin => "origin",
             Refusal::Timeout => "timeout",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",

@@ -181,12 +181,17 @@ struct Next {
 /// Puts back what can't change in a running gateway, and names what was to.
 fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<String> {
     let mut kept = Vec::new();
-    let socket_of = |listener: &Listener| (listener.address.clone(), listener.tls.is_some());
+    let socket_of =
+        |listener: &Listener| (listener.address.clone(), listener.tls.is_some(), listener.web.is_some());
     for (name, listener) in &old.listeners {
         match new.listeners.get_mut(name) {
             Some(other) if socket_of(listener) == socket_of(other) => {}
             Some(other) if other.address != listener.address => {
                 kept.push(format!("listeners.{name}.address"));
+                *other = listener.clone();
+            }
+            Some(other) if other.web.is_some() != listener.web.is_some() => {
+                kept.push(format!("listeners.{name}.web"));
                 *other = listener.clone();
             }
             Some(other) => {

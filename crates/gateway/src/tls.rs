@@ -53,16 +53,20 @@ static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http2,
+    /// HTTP/2, or HTTP/1.1 of browsers.
+    Web,
     /// That of backends of other hosts.
     Device,
 }
 
 impl Protocol {
-    /// Its name in TLS, and the versions that it is spoken behind.
-    fn of_tls(self) -> (&'static [u8], &'static [&'static SupportedProtocolVersion]) {
+    /// Its names in TLS, the best first, and the versions that it is spoken behind.
+    fn of_tls(self) -> (Vec<Vec<u8>>, &'static [&'static SupportedProtocolVersion]) {
+        let named = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
         match self {
-            Protocol::Http2 => (b"h2", ALL_VERSIONS),
-            Protocol::Device => (STREAM_PROTOCOL, NEWEST),
+            Protocol::Http2 => (named(&[b"h2"]), ALL_VERSIONS),
+            Protocol::Web => (named(&[b"h2", b"http/1.1"]), ALL_VERSIONS),
+            Protocol::Device => (named(&[STREAM_PROTOCOL]), NEWEST),
         }
     }
 }
@@ -201,7 +205,7 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
     let chain = certificates(&tls.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
         .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
-    let (name, versions) = protocol.of_tls();
+    let (names, versions) = protocol.of_tls();
     let provider = Arc::new(ring::default_provider());
     let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
         certificate: tls.certificate.clone(),
@@ -224,7 +228,7 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
-    config.alpn_protocols = vec![name.to_vec()];
+    config.alpn_protocols = names;
     if protocol == Protocol::Device {
         // What was resumed would be let in by a certificate that is not looked at again.
         config.send_tls13_tickets = 0;

@@ -74,13 +74,13 @@ pub(crate) struct Calls;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Calls {
     fn execute(&self, call: F) {
-        tokio::spawn(Watched { call, standing: None, alarm: None });
+        tokio::spawn(Watched::new(call));
     }
 }
 
 pin_project! {
     /// hyper's task of a call, until that is over or its answer has stood for too long.
-    struct Watched<F> {
+    pub(crate) struct Watched<F> {
         #[pin]
         call: F,
         standing: Option<UnreadAnswer>,
@@ -88,16 +88,27 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output = ()>> Future for Watched<F> {
-    type Output = ();
+impl<F> Watched<F> {
+    pub(crate) fn new(call: F) -> Watched<F> {
+        Watched { call, standing: None, alarm: None }
+    }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn inner(self: Pin<&mut Self>) -> Pin<&mut F> {
+        self.project().call
+    }
+}
+
+/// `None`: its answer has stood for too long.
+impl<F: Future> Future for Watched<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
         let this = self.project();
         SAID.set(None);
         let polled = this.call.poll(cx);
         let said = SAID.take();
         if polled.is_ready() {
-            return Poll::Ready(());
+            return polled.map(Some);
         }
         match said {
             None => {}
@@ -114,6 +125,6 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
         let (Some(standing), Some(alarm)) = (this.standing, this.alarm) else { return Poll::Pending };
         ready!(alarm.as_mut().poll(cx));
         standing.end();
-        Poll::Ready(())
+        Poll::Ready(None)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollfree::gateway::{CallRules, check_service_config};
 
-use super::{Config, device, load_balancing};
+use super::{Config, WebConfig, device, load_balancing};
 use crate::access_line::Template;
 use crate::passed::SCHEME;
 use crate::target::Name;
@@ -62,6 +62,9 @@ fn sockets(config: &Config, complaints: &mut Complaints) {
     for (name, listener) in &config.listeners {
         let path = ["listeners", name, "address"];
         complaints.hear(address(&listener.address, &path));
+        if let Some((key, problem)) = listener.web.as_ref().and_then(WebConfig::check) {
+            complaints.add(&["listeners", name, "web", key], problem);
+        }
         all.push((path.to_vec(), &listener.address));
     }
     let socket = &config.backends.socket;

@@ -55,3 +55,4 @@ mod tls;
 mod traces;
 mod unasked;
 mod unread;
+mod web;
