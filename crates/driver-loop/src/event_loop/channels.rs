@@ -221,6 +221,7 @@ impl EventLoop {
 
     /// Has endpoints connected that are not.
     fn connect_all(&mut self, channel: ChannelId, idle: Vec<usize>) {
+        let mut has_failed = false;
         for idx in idle {
             let Some(found) = self.channels.channel(channel) else { return };
             let now = now_ns();
@@ -238,10 +239,15 @@ impl EventLoop {
                 Err(error) => {
                     let words = format!("cannot connect to {address}: {error}");
                     self.endpoint_fails(channel, idx, Failure::Absent, words);
+                    has_failed = true;
                 }
             }
         }
-        self.tell_of(channel);
+        match has_failed {
+            // No event follows of an attempt that could not begin. The endpoint pauses, so that this ends.
+            true => self.place_waiting(channel),
+            false => self.tell_of(channel),
+        }
     }
 
     fn endpoint_fails(&mut self, id: ChannelId, idx: usize, failure: Failure, words: String) {

@@ -11,6 +11,7 @@ use tollfree_driver_loop::{
 };
 use tollfree_layout::metadata;
 use tollfree_os::clock::now_ns;
+use tollfree_testkit::alone;
 
 use crate::support::{Told, echoes, place, tell, unary};
 
@@ -377,4 +378,25 @@ fn a_call_that_falls_back_to_a_server_that_sleeps_is_sent_at_once() {
     }
     drop(ends);
     serving.join().unwrap();
+}
+
+/// Without a descriptor no attempt begins, and no event tells of that: the call must not wait for one.
+#[test]
+fn a_call_ends_where_no_descriptor_is_left_for_a_connection_and_the_next_connects() {
+    alone!();
+    use std::os::fd::AsRawFd as _;
+    use tollfree_os::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let (_directory, address) = place();
+    let mut case = Case::new(ChannelConfig::new(&address));
+    case.events.listen(&address).unwrap();
+    let lowest_free = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest_free), ..before }).unwrap();
+    let fails = case.call(None, CallTerms::default());
+    let status = case.until_ended(fails, echoes).status.unwrap();
+    let waiting = case.call(None, waits());
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_eq!(status.code, 14);
+    assert!(status.words().contains("os error 24"), "{}", status.words());
+    assert_eq!(case.code(waiting), 0, "it has waited for a descriptor");
 }
