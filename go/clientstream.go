@@ -29,8 +29,9 @@ func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	cs := &clientStream{request: r, cancel: func() {}}
 	cs.changed.L = &cs.mu
 	_, cs.vt = r.info.codec.(directCodec)
-	cs.plain = cc.handler == nil && r.info.inPlace == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
-	if cs.plain {
+	sessionOnly := cc.handler == nil && r.info.compressor == nil && protobufIsOurs && (cs.vt || r.info.codec == protobufCodec)
+	cs.plain = sessionOnly && r.info.inPlace == nil
+	if sessionOnly {
 		cs.request.objects = objects
 	}
 	if !r.deadline.IsZero() {
@@ -228,8 +229,10 @@ func (cs *clientStream) sendObject(o flat.Object) error {
 	}
 	last := !cs.request.desc.ClientStreams
 	cs.sentLast = last
-	op := sendOp{object: &outgoingObject{o, cs.request.objects, cs.request.info.sendMax}, last: last}
-	_, err := cs.send(op, len(o.Bytes()))
+	out, err := newOutgoingObject(o, cs.request.objects, cs.request.info.sendMax, cs.request.cc.options.pool)
+	if err == nil {
+		_, err = cs.send(sendOp{object: out, last: last}, len(o.Bytes()))
+	}
 	if err == nil {
 		return nil
 	}

@@ -177,6 +177,12 @@ func (d *decoder) decode(message call.Message, m any) (incomingLengths, error) {
 	data := message.Data
 	lengths := incomingLengths{received: data.Len()}
 	into, isObject := m.(*incomingObject)
+	if message.Object && isObject && d.inPlace.mayKeep(&message) {
+		lengths.decoded = lengths.received
+		var err error
+		into.object, err = d.inPlace.object(into.kind, data[0], d.limit)
+		return lengths, err
+	}
 	if message.Object {
 		defer data.Free()
 		if !isObject {

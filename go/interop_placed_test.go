@@ -3,8 +3,10 @@
 package tollfree_test
 
 import (
+	"context"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -27,13 +29,32 @@ func othersExtents(t *testing.T) (n int) {
 	return n
 }
 
-// A gateway places long requests from elsewhere in a pool of its own, and has a server in Go join it; when the server has gone, so has the pool's
-// memory.
+// A gateway places long requests from elsewhere in a pool of its own, and has a server in Go join it, which reads them there if its methods ask for
+// that; when the server has gone, so has the pool's memory.
 func TestAGatewayPlacesObjectsForAServer(t *testing.T) {
+	t.Run("copied", func(t *testing.T) { placeObjects(t, false) })
+	t.Run("read in place", func(t *testing.T) { placeObjects(t, true, tollfree.RequestsInPlace(pb.Freight_Unary_FullMethodName)) })
+}
+
+// sharedEcho counts the requests that lie in memory of another process.
+type sharedEcho struct {
+	flatEcho
+	shared *atomic.Int64
+}
+
+func (s sharedEcho) Unary(ctx context.Context, in pb.CargoObject) (pb.CargoObject, error) {
+	if in.Flat().IsShared() {
+		s.shared.Add(1)
+	}
+	return s.flatEcho.Unary(ctx, in)
+}
+
+func placeObjects(t *testing.T, inPlace bool, options ...tollfree.ServerOption) {
 	tollfree.OverSharedMemory(t, func(t *testing.T, h *tollfree.Harness) {
 		gateway, world := tollfree.RustGatewayAndWorld(t)
-		server := tollfree.NewServer()
-		registerFreight(server)
+		server := tollfree.NewServer(options...)
+		echo := sharedEcho{shared: new(atomic.Int64)}
+		pb.RegisterFreightObjectsServer(server, echo)
 		served := make(chan error, 1)
 		go func() { served <- server.Attach(gateway, "default") }()
 		conn, err := grpc.NewClient(world, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -52,8 +73,11 @@ func TestAGatewayPlacesObjectsForAServer(t *testing.T) {
 			if string(reply.Body) != string(body) || reply.Text != "käse" {
 				t.Fatalf("another cargo of %d bytes came back", len(reply.Body))
 			}
-			return server.ObjectsCame() > 0 && othersExtents(t) > 0
+			return server.ObjectsCame() > 0 && othersExtents(t) > 0 && echo.shared.Load() > 0 == inPlace
 		})
+		if shared := echo.shared.Load(); shared > 0 != inPlace {
+			t.Errorf("%d requests were read in the gateway's memory", shared)
+		}
 		server.GracefulStop()
 		tollfree.WantNoError(t, <-served)
 		tollfree.Eventually(t, "the pool's memory is given back", func() bool { return othersExtents(t) == 0 })

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -61,9 +60,11 @@ func decodedOf(y flat.Type, encoded []byte) (flat.Object, error) {
 // or has another schema, or the call needs more than a session, it goes with messages of protoc-gen-go's: in is for the request then, out for the
 // reply, and both are new. An error is a status.
 func (d DirectConn) InvokeObject(ctx context.Context, m *ObjectMethod, request flat.Object, in, out proto.Message, options ...grpc.CallOption) (flat.Object, error) {
-	if d.own != nil && len(options) == 0 && !d.own.intercepted() {
-		if reply, done, err := d.own.invokeObject(ctx, m, request); done {
-			return reply, err
+	if d.own != nil && !d.own.intercepted() {
+		if inPlace, alone := onlyInPlace(options); alone {
+			if reply, done, err := d.own.invokeObject(ctx, m, request, inPlace); done {
+				return reply, err
+			}
 		}
 	}
 	if err := encodedOf(request, in); err != nil {
@@ -75,8 +76,9 @@ func (d DirectConn) InvokeObject(ctx context.Context, m *ObjectMethod, request f
 	return objectOf(m.reply, out)
 }
 
-// invokeObject makes a call as invokePlain does: as an object where the server takes such, else encoded.
-func (cc *ClientConn) invokeObject(ctx context.Context, m *ObjectMethod, request flat.Object) (reply flat.Object, done bool, err error) {
+// invokeObject makes a call as invokePlain does: as an object where the server takes such, else encoded. inPlace keeps a reply that is read in the
+// pool; nil: it is copied.
+func (cc *ClientConn) invokeObject(ctx context.Context, m *ObjectMethod, request flat.Object, inPlace *Payloads) (reply flat.Object, done bool, err error) {
 	limits := cc.plain
 	if limits == nil || cc.context.Err() != nil {
 		return reply, false, nil
@@ -106,7 +108,7 @@ func (cc *ClientConn) invokeObject(ctx context.Context, m *ObjectMethod, request
 	var message *call.Message
 	short := bytes
 	if len(bytes) > buffers.SmallMax {
-		message, short = &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(bytes)}, Object: object}, nil
+		message, short = &call.Message{Data: bytesOf(request, bytes, cc.options.pool), Object: object}, nil
 	}
 	if done, err = cc.finishPlain(ctx, s, q, message, short); !done || err != nil {
 		return reply, done, err
@@ -117,14 +119,19 @@ func (cc *ClientConn) invokeObject(ctx context.Context, m *ObjectMethod, request
 	if q.reply.Message.Object {
 		cc.objects.Add(1)
 	}
-	reply, err = received(&q.reply, m.reply, limits.receiveMax)
+	reply, err = received(&q.reply, m.reply, limits.receiveMax, inPlace)
 	return reply, true, err
 }
 
-// received makes an object of a message that has come. It keeps nothing of what the message lies in.
-func received(from *call.Reply, y flat.Type, limit int) (flat.Object, error) {
+// received makes an object of a message that has come. inPlace keeps what the message lies in, if that is a pool; nil: the object is a copy.
+func received(from *call.Reply, y flat.Type, limit int, inPlace *Payloads) (flat.Object, error) {
 	if from.IsShort {
 		return decodedOf(y, from.Bytes())
+	}
+	if inPlace.mayKeep(&from.Message) {
+		kept := from.Message.Data[0]
+		from.Message.Data = nil
+		return inPlace.object(y, kept, limit)
 	}
 	// A copy: others may write where it lies, and use the room again.
 	bytes := from.Message.Data.Materialize()
@@ -140,10 +147,15 @@ func received(from *call.Reply, y flat.Type, limit int) (flat.Object, error) {
 // verifiedOf makes an object of bytes that nobody else writes.
 func verifiedOf(y flat.Type, bytes []byte, limit int) (flat.Object, error) {
 	o, err := y.Verify(bytes)
+	return withinLimit(o, err, limit)
+}
+
+// withinLimit is what verifying has given, if the message is not too long.
+func withinLimit(o flat.Object, err error, limit int) (flat.Object, error) {
 	if err != nil {
 		return o, status.Errorf(codes.Internal, "tollfree: %v", err)
 	}
-	if len(bytes) <= limit {
+	if len(o.Bytes()) <= limit {
 		return o, nil
 	}
 	// The limit is on messages as they are encoded.
@@ -161,7 +173,7 @@ func tooLongReceived(n, limit int) error {
 // objectsOf says to the transport of which methods objects are taken.
 func (s *Server) objectsOf(path string) (fingerprint uint64, ok bool) {
 	m := s.method(path)
-	if m == nil || m.objects == nil || !s.plain || m.inPlace {
+	if m == nil || m.objects == nil || !s.plain {
 		return 0, false
 	}
 	if intercepted := m.unary != nil && s.unary != nil || m.stream != nil && s.stream != nil; intercepted {
@@ -178,8 +190,13 @@ func DirectObjects(m *ObjectMethod, handler func(context.Context, flat.Object) (
 		c := new(unaryServerCall)
 		err := c.receive(from, path, show, &w.request)
 		var request flat.Object
+		var requests *Payloads
+		if w.request.Message.InPool && s.options.inPlace[m.path] {
+			requests = new(Payloads)
+			defer requests.Free()
+		}
 		if err == nil {
-			request, err = received(&w.request, m.request, s.options.receiveMax)
+			request, err = received(&w.request, m.request, s.options.receiveMax, requests)
 		}
 		var reply flat.Object
 		// Others do not know the method's objects.
@@ -191,15 +208,15 @@ func DirectObjects(m *ObjectMethod, handler func(context.Context, flat.Object) (
 			reply, err = handler(c, request)
 		}
 		if err == nil {
-			err = w.replyWith(reply, objects, s.options.sendMax)
+			err = w.replyWith(reply, objects, s)
 		}
 		c.finish(w, outcomeOf(err))
 	}}
 }
 
 // replyWith has the reply be an object, encoded unless the client takes objects.
-func (w *servedCall) replyWith(reply flat.Object, objects bool, sendMax int) error {
-	message, err := objectMessage(reply, objects, sendMax)
+func (w *servedCall) replyWith(reply flat.Object, objects bool, s *Server) error {
+	message, err := objectMessage(reply, objects, s.options.sendMax, s.options.pool)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package tollfree
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tollfree/tollfree/go/flat"
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -216,6 +218,29 @@ type outgoingObject struct {
 	object  flat.Object
 	method  *ObjectMethod
 	sendMax int
+	pool    *pool.Pool // nil: none
+	// held keeps a shared object where it lies, for each sendOp that has it; nil: the object is this process's own.
+	held mem.Buffer
+}
+
+// newOutgoingObject holds a shared object in p, or copies it: the program may release it before it is sent. The caller has the reference. An error is a status.
+func newOutgoingObject(o flat.Object, m *ObjectMethod, sendMax int, p *pool.Pool) (*outgoingObject, error) {
+	out := &outgoingObject{object: o, method: m, sendMax: sendMax, pool: p}
+	if !o.IsShared() {
+		return out, nil
+	}
+	if p != nil {
+		if held, ok := p.Hold(o.Bytes()); ok {
+			out.held = held
+			return out, nil
+		}
+	}
+	copied, err := o.Clone()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "tollfree: an object has changed in its pool since it came: %v", err)
+	}
+	out.object = copied
+	return out, nil
 }
 
 // to is the message as the server of a session takes it: an object where it has said so, else encoded. An error is a status.
@@ -225,15 +250,16 @@ func (o *outgoingObject) to(s *session) (*call.Message, error) {
 		print, said := s.unary.TakesObjects(o.method.path)
 		takes = said && print == o.method.print
 	}
-	message, err := objectMessage(o.object, takes, o.sendMax)
+	message, err := objectMessage(o.object, takes, o.sendMax, o.pool)
 	if err != nil {
 		return nil, err
 	}
 	return &message, nil
 }
 
-// objectMessage is an object as it is sent: encoded unless the other end takes objects, and where it is too long for one. An error is a status.
-func objectMessage(o flat.Object, takes bool, sendMax int) (message call.Message, err error) {
+// objectMessage is an object as it is sent: encoded unless the other end takes objects, and where it is too long for one. p, which may be nil, is the
+// pool in which the object may lie. An error is a status.
+func objectMessage(o flat.Object, takes bool, sendMax int, p *pool.Pool) (message call.Message, err error) {
 	bytes := o.Bytes()
 	if bytes == nil {
 		return message, status.Error(codes.Internal, "tollfree: no object is to be sent: build one")
@@ -246,7 +272,21 @@ func objectMessage(o flat.Object, takes bool, sendMax int) (message call.Message
 			return message, tooLongToSend(len(bytes), sendMax)
 		}
 	}
-	return call.Message{Data: mem.BufferSlice{mem.SliceBuffer(bytes)}, Object: takes}, nil
+	return call.Message{Data: bytesOf(o, bytes, p), Object: takes}, nil
+}
+
+// bytesOf is an object's bytes, or those of its encoding, as they are sent. A shared object may be released before they have gone out: they are held
+// in the pool, or copied.
+func bytesOf(o flat.Object, bytes []byte, p *pool.Pool) mem.BufferSlice {
+	if o.IsShared() && &bytes[0] == &o.Bytes()[0] {
+		if p != nil {
+			if held, ok := p.Hold(bytes); ok {
+				return mem.BufferSlice{held}
+			}
+		}
+		bytes = slices.Clone(bytes)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(bytes)}
 }
 
 // An incomingObject is what RecvMsg fills where an object is to come.

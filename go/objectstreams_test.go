@@ -310,3 +310,24 @@ func TestStreamsOfObjectsAfterAnotherServer(t *testing.T) {
 		}
 	})
 }
+
+// An object that lies where others write goes out as it was when it was sent, also when the call moves to another session after that.
+func TestSharedObjectsAreSentAsTheyWere(t *testing.T) {
+	tollfree.OverFake(t, func(t *testing.T, h *tollfree.Harness) {
+		server := h.Prepare()
+		registerFreight(server)
+		h.Start(server)
+		client := clientOf(h.Connect())
+		own := cargo(t, 1000, "as it was").Flat()
+		memory := bytes.Clone(own.Bytes())
+		shared, err := own.Type().VerifyShared(memory)
+		tollfree.WantNoError(t, err)
+		h.RefuseCalls(1)
+		down, err := client.Down(tollfree.TestContext(t), pb.CargoObjectOf(shared))
+		tollfree.WantNoError(t, err)
+		clear(memory)
+		reply, err := down.Recv()
+		tollfree.WantNoError(t, err)
+		tollfree.WantNoError(t, checkCargo(reply.Read(), 1000, "as it was"))
+	})
+}

@@ -103,7 +103,7 @@ type directHandler func(s *Server, from call.UnaryCall, path string, show *shown
 
 // servePlain serves a call of a unary method, if it needs nothing but its session; false: it is to be served otherwise.
 func (s *Server) servePlain(from call.ServerCall, m *method) bool {
-	if !s.plain || m == nil || m.unary == nil || m.inPlace {
+	if !s.plain || m == nil || m.unary == nil || m.inPlace && m.objects == nil {
 		return false
 	}
 	short, is := from.(call.UnaryCall)

@@ -16,11 +16,15 @@ type sendOp struct {
 	last    bool
 }
 
-// to is the message as the server of an attempt takes it; nil: the end alone. An error is a status.
+// to is the message as the server of an attempt takes it; nil: the end alone. The message has op's reference to the data then. An error is a status.
 func (op sendOp) to(a *attempt) (*call.Message, error) {
 	switch {
 	case op.object != nil:
-		return op.object.to(a.session)
+		message, err := op.object.to(a.session)
+		if err == nil {
+			op.free()
+		}
+		return message, err
 	case op.short != nil:
 		return &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(op.short)}}, nil
 	}
@@ -37,6 +41,7 @@ func (op sendOp) send(a *attempt) error {
 	message, err := op.to(a)
 	switch {
 	case err != nil:
+		op.free()
 		return err
 	case message == nil:
 		return a.call.CloseSend()
@@ -46,6 +51,9 @@ func (op sendOp) send(a *attempt) error {
 
 // ref is the same op with a reference of its own to the data.
 func (op sendOp) ref() sendOp {
+	if op.object != nil && op.object.held != nil {
+		op.object.held.Ref()
+	}
 	if op.message == nil {
 		return op
 	}
@@ -55,6 +63,9 @@ func (op sendOp) ref() sendOp {
 }
 
 func (op sendOp) free() {
+	if op.object != nil && op.object.held != nil {
+		op.object.held.Free()
+	}
 	if op.message != nil {
 		op.message.Data.Free()
 	}

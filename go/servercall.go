@@ -41,10 +41,12 @@ type serverCall struct {
 	room       [1]mem.Buffer       // for reply
 	begun      time.Time           // where there are stats handlers
 	answer     answer
-	// short and next, if not nil, send and receive messages in which nothing but the session has a part; incoming is next's.
-	short    call.ShortSender
-	next     call.ReplyReceiver
-	incoming call.Reply
+	// sessionOnly says that nothing but the session has a part in messages. short and next, if not nil, send and receive such messages; incoming
+	// is next's.
+	sessionOnly bool
+	short       call.ShortSender
+	next        call.ReplyReceiver
+	incoming    call.Reply
 }
 
 // newCall has the error, a status, of a call that can't be served. m is nil where nobody has registered the method.
@@ -78,7 +80,8 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a codec for the content subtype %q", c.subtype)
 		}
 		if protobufIsOurs && c.decoder.codec == protobufCodec {
-			if s.handler == nil && !m.inPlace {
+			c.sessionOnly = s.handler == nil
+			if c.sessionOnly && !m.inPlace {
 				c.short, _ = from.(call.ShortSender)
 				c.next, _ = from.(call.ReplyReceiver)
 			}
@@ -143,7 +146,7 @@ func (c *serverCall) serveStream() {
 	if interceptor := c.server.stream; interceptor != nil {
 		info := &grpc.StreamServerInfo{FullMethod: c.method.path, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
 		err = interceptor(c.method.impl, c, info, desc.Handler)
-	} else if c.method.objectStream != nil && c.next != nil && c.compressor == nil {
+	} else if c.method.objectStream != nil && c.sessionOnly && c.compressor == nil {
 		err = c.method.objectStream(ObjectStream{c})
 	} else {
 		err = desc.Handler(c.method.impl, c)
@@ -360,7 +363,7 @@ func (c *serverCall) RecvMsg(m any) error {
 }
 
 func (c *serverCall) sendObject(o flat.Object) error {
-	message, err := objectMessage(o, c.objects.Load(), c.server.options.sendMax)
+	message, err := objectMessage(o, c.objects.Load(), c.server.options.sendMax, c.server.options.pool)
 	if err != nil {
 		return err
 	}

@@ -105,5 +105,5 @@ func (a *arena) finish(y Type, root uint32) Object {
 	a.put(8, uint32(len(a.b)))
 	a.put(12, root)
 	a.put64(16, y.print)
-	return Object{y, a.b, root}
+	return Object{of: y, bytes: a.b, root: root}
 }

@@ -233,8 +233,9 @@ type (
 	Blobs             struct{ list List }
 	// R is a reader that generated code makes of a Record.
 	Messages[R ~struct {
-		bytes []byte
-		at    uint32
+		bytes  []byte
+		at     uint32
+		shared bool
 	}] struct{ list List }
 )
 
@@ -248,8 +249,9 @@ func StringsAt(r Record, index, slot uint32) Strings { return Strings{r.List(ind
 func BlobsAt(r Record, index, slot uint32) Blobs     { return Blobs{r.List(index, slot, spanLen)} }
 
 func MessagesAt[R ~struct {
-	bytes []byte
-	at    uint32
+	bytes  []byte
+	at     uint32
+	shared bool
 }](r Record, index, slot, stride uint32) Messages[R] {
 	return Messages[R]{r.List(index, slot, stride)}
 }

@@ -34,11 +34,19 @@ func (f *fieldRow) wire() uint64 {
 
 // Protobuf encodes the message as protobuf has it.
 //
-// Errors: the type reaches what protobuf has no form for.
+// Errors: the type reaches what protobuf has no form for; a shared object has changed.
 func (o Object) Protobuf() ([]byte, error) {
 	t := o.of.table
 	if err := t.shapes[o.of.index].protobuf; err != nil {
 		return nil, err
+	}
+	if o.shared {
+		// The encoder follows offsets without a bound on how often.
+		copied, err := o.Clone()
+		if err != nil {
+			return nil, err
+		}
+		o = copied
 	}
 	e := encoder{Table: t, object: o.bytes}
 	e.grow(len(o.bytes))

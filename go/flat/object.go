@@ -1,6 +1,7 @@
 package flat
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"unsafe"
@@ -11,20 +12,37 @@ type Object struct {
 	of    Type
 	bytes []byte
 	root  uint32
+	// shared says that another process can write the bytes, and has promised not to.
+	shared bool
 }
 
 // Type is the object's; Bytes are what travels.
 func (o Object) Type() Type    { return o.of }
 func (o Object) Bytes() []byte { return o.bytes }
 
+// IsShared reports whether the object lies in memory that another process can write: see VerifyShared.
+func (o Object) IsShared() bool { return o.shared }
+
+// Clone makes an object of a copy of the bytes, which it verifies if the object is shared.
+//
+// Errors: those of Verify, of bytes that have changed since VerifyShared.
+func (o Object) Clone() (Object, error) {
+	copied := bytes.Clone(o.bytes)
+	if o.shared {
+		return o.of.Verify(copied)
+	}
+	return Object{of: o.of, bytes: copied, root: o.root}, nil
+}
+
 // Root is the message.
-func (o Object) Root() Record { return Record{o.bytes, o.root} }
+func (o Object) Root() Record { return Record{o.bytes, o.root, o.shared} }
 
 // A Record is a message within an object, where it lies. Which slots it has its type says: generated code knows them. Strings and bytes that it
-// gives lie in the object, and must not be changed.
+// gives lie in the object, and must not be changed. Strings of a shared object are copies.
 type Record struct {
-	bytes []byte
-	at    uint32
+	bytes  []byte
+	at     uint32
+	shared bool
 }
 
 // IsZero says of a record that it stands for a message that is absent.
@@ -87,7 +105,7 @@ func (r Record) String(index, slot uint32, fallback string) string {
 	if !r.Has(index) {
 		return fallback
 	}
-	return textOf(spanAt(r.bytes, r.at+slot))
+	return textOf(spanAt(r.bytes, r.at+slot), r.shared)
 }
 
 // Record is the field's message; a zero record where it has none.
@@ -95,7 +113,7 @@ func (r Record) Record(index, slot uint32) Record {
 	if !r.Has(index) {
 		return Record{}
 	}
-	return Record{r.bytes, r.word(slot)}
+	return Record{r.bytes, r.word(slot), r.shared}
 }
 
 // List is the field's elements, each so many bytes long.
@@ -104,7 +122,7 @@ func (r Record) List(index, slot, stride uint32) List {
 		return List{}
 	}
 	at := r.word(slot)
-	return List{r.bytes, at + blockHeadLen, stride, binary.LittleEndian.Uint32(r.bytes[at:])}
+	return List{r.bytes, at + blockHeadLen, stride, binary.LittleEndian.Uint32(r.bytes[at:]), r.shared}
 }
 
 func spanAt(bytes []byte, at uint32) []byte {
@@ -112,13 +130,19 @@ func spanAt(bytes []byte, at uint32) []byte {
 	return bytes[off : off+n : off+n]
 }
 
-// textOf is a string without a copy: nobody changes an object's bytes.
-func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// textOf is a string without a copy, since nobody changes an object's bytes; of a shared object it is a copy.
+func textOf(b []byte, shared bool) string {
+	if shared {
+		return string(b)
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
 
 // A List is the elements of a field, where they lie.
 type List struct {
 	bytes             []byte
 	at, stride, count uint32
+	shared            bool
 }
 
 // Len is how many elements there are. The other methods panic where an index is not below it.
@@ -137,5 +161,5 @@ func (l List) Bool(i int) bool      { return l.bytes[l.place(i)] != 0 }
 func (l List) Float(i int) float32  { return math.Float32frombits(l.Word32(i)) }
 func (l List) Double(i int) float64 { return math.Float64frombits(l.Word64(i)) }
 func (l List) Bytes(i int) []byte   { return spanAt(l.bytes, l.place(i)) }
-func (l List) String(i int) string  { return textOf(l.Bytes(i)) }
-func (l List) Record(i int) Record  { return Record{l.bytes, l.place(i)} }
+func (l List) String(i int) string  { return textOf(l.Bytes(i), l.shared) }
+func (l List) Record(i int) Record  { return Record{l.bytes, l.place(i), l.shared} }

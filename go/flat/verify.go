@@ -45,6 +45,17 @@ func (y Type) Verify(object []byte) (Object, error) {
 	return o, nil
 }
 
+// VerifyShared verifies an object where it lies in memory that another process can write, but has promised not to, as members of a pool do. Strings that
+// readers give are copies; all else lies in the memory. If the process breaks its promise, readers give other values, or panic; they read
+// nothing outside of object.
+//
+// Errors: those of Verify.
+func (y Type) VerifyShared(object []byte) (Object, error) {
+	o, err := y.Verify(object)
+	o.shared = err == nil
+	return o, err
+}
+
 func (y Type) verify(object []byte) (o Object, lacks bool, err error) {
 	root, bytes, err := y.head(object)
 	if err != nil {
@@ -57,7 +68,7 @@ func (y Type) verify(object []byte) (o Object, lacks bool, err error) {
 	if err != nil {
 		return o, false, fmt.Errorf("no object of %s: %w", y.Name(), err)
 	}
-	return Object{y, bytes, root}, v.lacks, nil
+	return Object{of: y, bytes: bytes, root: root}, v.lacks, nil
 }
 
 // head checks an object's header, and cuts what is behind the object off.

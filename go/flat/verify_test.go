@@ -142,3 +142,45 @@ func TestFieldsAreSetAnew(t *testing.T) {
 		t.Errorf("%q, %d, %d parts, %+v", r.GetText(), r.GetNumber(), r.GetParts().Len(), r.GetInner())
 	}
 }
+
+// A shared object gives strings that stay when another process changes its memory, and makes an encoding of what it still is, or an error.
+func TestSharedObjectsThatChange(t *testing.T) {
+	o, err := pb.BuildCargo(func(b pb.CargoBuilder) {
+		b.SetText("text")
+		b.SetParts([][]byte{[]byte("part"), []byte("more")})
+		b.MakeInner().MakeInner().SetText("inner")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, good := o.Flat().Type(), o.Flat().Bytes()
+	memory := bytes.Clone(good)
+	shared, err := y.VerifyShared(memory)
+	if err != nil || !shared.IsShared() {
+		t.Fatal(err)
+	}
+	reader := pb.CargoObjectOf(shared).Read()
+	text, inner := reader.GetText(), reader.GetInner().GetInner().GetText()
+	clear(memory)
+	if text != "text" || inner != "inner" {
+		t.Errorf("the strings are %q and %q", text, inner)
+	}
+	refused := 0
+	for at := range good {
+		copy(memory, good)
+		if shared, err = y.VerifyShared(memory); err != nil {
+			t.Fatal(err)
+		}
+		memory[at] ^= 0xff
+		if _, err := shared.Protobuf(); err != nil {
+			refused++
+		}
+	}
+	if refused < 80 {
+		t.Errorf("only %d of %d changed bytes are noticed", refused, len(good))
+	}
+	memory[0] = 0
+	if o, err := y.VerifyShared(memory); err == nil || o.IsShared() {
+		t.Error("no object is taken for one")
+	}
+}

@@ -21,6 +21,8 @@ type Message struct {
 	Compressed bool
 	// Object says that the message is a flat message, which only a call that takes objects gets.
 	Object bool
+	// InPool says of a message that has come that Data is one buffer, in memory of a pool: its owner can write there. A sender leaves it false.
+	InPool bool
 }
 
 // Start describes a call that begins.

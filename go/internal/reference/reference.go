@@ -139,3 +139,19 @@ func Run(t testing.TB, limit time.Duration, words string, arguments ...string) {
 		t.Errorf("the Rust program: %v, and not %q:\n%s", err, words, out)
 	}
 }
+
+// StartToKill runs the reference's program with arguments until kill is called, which kills it and waits for its end, or the test ends.
+func StartToKill(t testing.TB, arguments ...string) (kill func()) {
+	t.Helper()
+	run := exec.Command(program(t), arguments...)
+	run.Stderr = os.Stderr
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = run.Process.Kill()
+		_ = run.Wait()
+	})
+	t.Cleanup(kill)
+	return kill
+}

@@ -166,6 +166,7 @@ func (l *link) take(a *assembler, carried call.Message, lenMax uint32, owner ses
 	l.unlock()
 	parts, err := from.Take(refs)
 	l.mu.Lock()
+	message.InPool = err == nil && len(parts) == 1 && len(segmented.Inline) == 0
 	if err != nil {
 		if parts, wrong = l.ask(number, &segmented, refs, err, owner, s, over); wrong != nil {
 			return message, wrong
