@@ -215,6 +215,11 @@ impl BackendConnections {
         table.policies().of_group(wanted).cloned()
     }
 
+    /// The group that gets the calls of a path.
+    pub(crate) fn group_of(&self, path: &str) -> Option<String> {
+        self.table.load().group_of(path).map(str::to_owned)
+    }
+
     /// How many backend connections a group has.
     pub(crate) fn count_of(&self, group: &str) -> usize {
         self.table.load().attached().iter().filter(|attached| attached.group() == group).count()

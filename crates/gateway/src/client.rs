@@ -16,18 +16,30 @@ use crate::shares::{Claimant, Owner};
 /// Names of a certificate that are failed over.
 const NAME_COUNT_MAX: usize = 16;
 
+/// An alternative name of a client's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateName {
+    /// In small letters.
+    Dns(String),
+    Uri(String),
+}
+
 /// The headers that tell who calls; the same for all calls of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pairs: Vec<(HeaderName, HeaderValue)>,
     address: String,
+    ip: Option<IpAddr>,
     connection: u64,
     /// With whom its connection shares.
     owner: Option<Owner>,
     /// What its connection holds of groups.
     claimant: Arc<Claimant>,
     class: Class,
+    /// Where it came in; empty for a backend.
+    listener: Arc<str>,
     subject: String,
+    names: Vec<CertificateName>,
 }
 
 /// What kind of address a client has: a label of a metric.
@@ -82,11 +94,14 @@ impl Client {
         let mut client = Client {
             pairs: Vec::new(),
             address: address.to_owned(),
+            ip: None,
             connection,
             owner: None,
             claimant: Arc::default(),
             class,
+            listener: Arc::default(),
             subject: String::new(),
+            names: Vec::new(),
         };
         client.say(Caller::ADDRESS, address);
         client
@@ -95,6 +110,16 @@ impl Client {
     /// As one of all connections of an owner.
     pub(crate) fn of_owner(self, owner: Option<Owner>) -> Client {
         Client { owner, ..self }
+    }
+
+    /// Of a listener.
+    pub(crate) fn at_listener(self, listener: &Arc<str>) -> Client {
+        Client { listener: listener.clone(), ..self }
+    }
+
+    /// With the address that it has in the network.
+    pub(crate) fn with_ip(self, ip: IpAddr) -> Client {
+        Client { ip: Some(ip.to_canonical()), ..self }
     }
 
     /// With the name by which a backend of another host is let in.
@@ -117,6 +142,15 @@ impl Client {
             for name in names.take(NAME_COUNT_MAX) {
                 self.say(Caller::NAME, name);
             }
+        }
+        if let Ok(Some(names)) = certificate.subject_alternative_name() {
+            // All of them: a rule may mean the last.
+            let names = names.value.general_names.iter().filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some(CertificateName::Dns(name.to_ascii_lowercase())),
+                GeneralName::URI(name) => Some(CertificateName::Uri((*name).to_owned())),
+                _ => None,
+            });
+            self.names = names.collect();
         }
         self
     }
@@ -163,6 +197,21 @@ impl Client {
     /// The subject of its certificate; empty without one.
     pub(crate) fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// The listener that it has come to.
+    pub(crate) fn listener(&self) -> &str {
+        &self.listener
+    }
+
+    /// Its address in the network; none at a Unix socket.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.ip
+    }
+
+    /// The alternative names of its certificate.
+    pub(crate) fn certificate_names(&self) -> &[CertificateName] {
+        &self.names
     }
 
     fn say(&mut self, name: HeaderName, text: &str) {

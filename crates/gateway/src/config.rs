@@ -2,6 +2,7 @@
 //!
 //! All values have defaults, so an empty file is a config. Times end in `_ms`, sizes in `_bytes`.
 
+mod access;
 mod changes;
 mod checks;
 mod device;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 pub use tollfree_control::{Device, Policy, Register, Word};
 
+pub use access::{AccessAction, AccessPolicy, AccessRule, JwtIssuer};
 pub use device::GroupDevice;
 pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
@@ -50,6 +52,10 @@ pub struct Config {
     pub groups: BTreeMap<String, Group>,
     /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
     pub routes: BTreeMap<String, String>,
+    /// What the clients of listeners may do, by a name that listeners have.
+    pub policies: BTreeMap<String, AccessPolicy>,
+    /// Who signs tokens, by a name that policies have.
+    pub jwt: BTreeMap<String, JwtIssuer>,
     /// How requests are spread among the backend connections of each group.
     pub load_balancing: LoadBalancing,
     /// How requests are announced to the backend connections of each group, and how these wait for them.
@@ -93,6 +99,9 @@ pub struct Listener {
     /// Browsers: gRPC-Web, and which pages may call. Without it, gRPC alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebConfig>,
+    /// What its clients may do, a name under `[policies]`. Without it, everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// Certificates of a listener. The files are read again when they change.

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::config::{Config, Stream, Tls};
 use crate::egress::EgressFiles;
+use crate::policy;
 use crate::tables;
 use crate::tls::{Certificates, Protocol, expiry_of};
 
@@ -121,6 +122,9 @@ impl Config {
                 format!("groups.{}.descriptors", error.group),
                 format!("{}: {}", error.file.display(), error.problem),
             );
+        }
+        if let Err(error) = policy::check(self) {
+            findings.error(error.key, error.problem);
         }
         if let Err((key, problem)) = EgressFiles::read(&self.egress) {
             findings.error(key, problem);

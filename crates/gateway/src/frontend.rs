@@ -27,6 +27,7 @@ use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
+use crate::policy::ListenerPolicies;
 use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
@@ -56,6 +57,7 @@ impl<B> RequestBody for B where
 /// What all calls need.
 pub(crate) struct Frontend {
     pub(crate) config: Current,
+    pub(crate) policies: Arc<ListenerPolicies>,
     pub(crate) backend_connections: Arc<BackendConnections>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) metrics: Arc<Metrics>,
@@ -100,6 +102,11 @@ impl Frontend {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
+        if let Err(Refused { why, status }) = self.admit(&request, client, &record.path).await {
+            self.metrics.refused(why, client, &record.path, status.message());
+            record.timeline.end();
+            return own(status.into_http(), config, record);
+        }
         let rules = self.backend_connections.rules_of(&record.path, None);
         let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
         let limited = deadline::limit(request.headers_mut(), most);
@@ -131,6 +138,14 @@ impl Frontend {
         self.metrics.refused(why, client, &record.path, status.message());
         record.timeline.end();
         own(status.into_http(), config, record)
+    }
+
+    /// Holds a call to the policy of its listener.
+    async fn admit(&self, request: &Request<Incoming>, client: &Client, path: &str) -> Result<(), Refused> {
+        let Some(policy) = self.policies.of_listener(client.listener()) else { return Ok(()) };
+        policy.check_served(path, self.backend_connections.group_of(path).as_deref())?;
+        let caller = policy.authenticate(client, request.headers()).await?;
+        policy.authorize(&caller, path, request.headers())
     }
 
     /// Has a backend connection answer.

@@ -49,6 +49,7 @@ mod page;
 mod passed;
 mod peer;
 mod policies;
+mod policy;
 mod process_metrics;
 mod reflection;
 mod refusal;
@@ -84,18 +85,21 @@ use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::page::{Control, Page};
 use crate::passed::Passed;
+use crate::policy::ListenerPolicies;
 use crate::reload::Current;
 use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    AccessLogConfig, BackendsConfig, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode,
-    Group, GroupDevice, GroupLoadBalancing, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible,
-    Policy, Profile, Register, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
+    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, BackendsConfig, Config, ConfigError,
+    ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing, JwtIssuer, Limits,
+    Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, Register, Source, Stream, Tls,
+    TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;
 pub use listeners::ListenError;
+pub use policy::PolicyError;
 pub use reload::{ReloadError, Reloader};
 pub use tables::DescriptorsError;
 pub use tls::TlsError;
@@ -125,6 +129,9 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A policy of listeners.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// The socket at which its state is read.
     #[error("the control socket, next to backends.socket: {0}")]
     Control(BindError),
@@ -238,6 +245,10 @@ impl Gateway {
             config.egress.clone(),
             egress_files,
         );
+        let policies = Arc::new(ListenerPolicies::new(metrics.clone()));
+        let (own, named) = (policies.clone(), config.clone());
+        let prepared = aside(move || own.prepare(&named)).await.map_err(StartError::Files)?;
+        policies.use_these(prepared?);
         let mut passed = Passed::to_this_process();
         let mut listeners = Vec::new();
         for (name, listener) in &config.listeners {
@@ -260,6 +271,7 @@ impl Gateway {
         let reloader = Reloader {
             access_log: access_log.clone(),
             current: current.clone(),
+            policies: policies.clone(),
             tenants: tenants.clone(),
             backend_connections: backend_connections.clone(),
             metrics: metrics.clone(),
@@ -287,6 +299,7 @@ impl Gateway {
         let health = Health::new(backend_connections.clone(), stop.subscribe());
         let frontend = Arc::new(Frontend {
             config: current,
+            policies,
             backend_connections,
             connections: Arc::default(),
             metrics,

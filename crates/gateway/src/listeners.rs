@@ -260,7 +260,7 @@ impl Socket {
                 // Without it, an answer waits for the client's acknowledgement of the one before.
                 _ = stream.set_nodelay(true);
                 let counted = counted_by(address);
-                let client = Client::at(&address.to_string(), Class::of(counted));
+                let client = Client::at(&address.to_string(), Class::of(counted)).with_ip(address.ip());
                 Ok((WorldStream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
             }
             Socket::Unix { listener, .. } => {
@@ -292,6 +292,7 @@ impl Entrance {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let client = client.at_listener(&self.listener);
         let listener = self.frontend.config.load().listeners.get(&*self.listener).cloned();
         let client = match listener.is_some_and(|listener| listener.shared_addresses) {
             true => client.of_owner(None),

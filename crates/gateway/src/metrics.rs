@@ -172,6 +172,8 @@ pub(crate) struct Metrics {
     pub(crate) direct_connections: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
     pub(crate) config_failures: Counter<u64, AtomicU64>,
+    /// Keys of issuers that could not be read.
+    pub(crate) jwks_failures: Counter<u64, AtomicU64>,
     log_lines_left_out: Counter<u64, AtomicU64>,
 }
 
@@ -218,6 +220,7 @@ impl Metrics {
             direct_connections: Counter::default(),
             reload_failures: Counter::default(),
             config_failures: Counter::default(),
+            jwks_failures: Counter::default(),
             log_lines_left_out: Counter::default(),
             registry: Registry::default(),
         };
@@ -345,6 +348,8 @@ impl Metrics {
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         let failures = metrics.config_failures.clone();
         own.register("config_reload_failures", "Configs that could not be used when read again", failures);
+        let failures = metrics.jwks_failures.clone();
+        own.register("jwks_failures", "Keys of token issuers that could not be read", failures);
         let left_out = "Lines that this process has not written to its log, since there were many like them";
         own.register("log_lines_left_out", left_out, metrics.log_lines_left_out.clone());
         for reason in Refusal::ALL {

@@ -43,6 +43,10 @@ pub(crate) enum Refusal {
     Origin,
     /// A `grpc-timeout` that is none.
     Timeout,
+    /// Who calls is not known, or shown by a token that is of no use.
+    Unauthenticated,
+    /// The policy of the listener refuses the caller.
+    Denied,
     /// No such service.
     Unimplemented,
     /// Nobody is attached who serves it.
@@ -68,7 +72,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 29] = [
+    pub(crate) const ALL: [Refusal; 31] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -87,6 +91,8 @@ impl Refusal {
         Refusal::NotGrpc,
         Refusal::Origin,
         Refusal::Timeout,
+        Refusal::Unauthenticated,
+        Refusal::Denied,
         Refusal::Unimplemented,
         Refusal::Absent,
         Refusal::Late,
@@ -120,6 +126,8 @@ impl Refusal {
             Refusal::NotGrpc => "not_grpc",
             Refusal::Origin => "origin",
             Refusal::Timeout => "timeout",
+            Refusal::Unauthenticated => "unauthenticated",
+            Refusal::Denied => "denied",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",
             Refusal::Late => "late",

@@ -17,6 +17,7 @@ use crate::config::{BackendsConfig, Config, ConfigError, ConfigErrors, Listener,
 use crate::descriptors;
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
+use crate::policy::{ListenerPolicies, PolicyError, PreparedPolicies};
 use crate::tables::{self, DescriptorsError, GroupTables};
 use crate::tls::{Certificates, Prepared};
 
@@ -38,6 +39,9 @@ pub enum ReloadError {
     /// The certificates that it names can't be used.
     #[error(transparent)]
     Certificates(#[from] ListenError),
+    /// A policy that it has can't be used.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A descriptor set that it names can't be used.
     #[error(transparent)]
     Descriptors(#[from] DescriptorsError),
@@ -47,6 +51,7 @@ pub enum ReloadError {
 #[derive(Clone)]
 pub struct Reloader {
     pub(crate) current: Current,
+    pub(crate) policies: Arc<ListenerPolicies>,
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) backend_connections: Arc<BackendConnections>,
     pub(crate) metrics: Arc<Metrics>,
@@ -145,7 +150,8 @@ impl Reloader {
             }
         }
         let tables = tables::read(&config)?;
-        Ok(Next { config, kept, certificates, tables })
+        let policies = self.policies.prepare(&config)?;
+        Ok(Next { config, kept, certificates, tables, policies })
     }
 
     /// Which keys need a restart.
@@ -154,6 +160,7 @@ impl Reloader {
         for (certificates, of_files) in next.certificates {
             certificates.use_these(of_files);
         }
+        self.policies.use_these(next.policies);
         self.hold(&Arc::new(next.config));
         self.backend_connections.use_tables(next.tables);
         for backend_connection in self.backend_connections.all() {
@@ -176,6 +183,7 @@ struct Next {
     kept: Vec<String>,
     certificates: Vec<(Arc<Certificates>, Prepared)>,
     tables: GroupTables,
+    policies: PreparedPolicies,
 }
 
 /// Puts back what can't change in a running gateway, and names what was to.

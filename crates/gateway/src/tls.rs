@@ -10,7 +10,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ALL_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::rustls::{
+    ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
+};
 use tollfree::gateway::{STREAM_PROTOCOL, aside, read_file};
 
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -201,6 +203,25 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read)
 }
 
+/// What clients use who trust the authorities of a file. Blocks the thread.
+///
+/// # Errors
+/// The file is of no use.
+pub(crate) fn client_config(ca: &Path) -> Result<Arc<ClientConfig>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| file(ca, error.to_string()))?;
+    Ok(Arc::new(builder.with_root_certificates(roots(ca)?).with_no_client_auth()))
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| file(path, error.to_string()))?;
+    }
+    Ok(roots)
+}
+
 fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&tls.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
@@ -218,11 +239,7 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| file(path, error.to_string()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
             let verifier = verifier.build().map_err(|error| file(path, error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }

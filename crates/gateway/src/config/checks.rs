@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollfree::gateway::{CallRules, check_service_config};
 
-use super::{Config, WebConfig, device, load_balancing};
+use super::{Config, WebConfig, access, device, load_balancing};
 use crate::access_line::Template;
 use crate::passed::SCHEME;
 use crate::target::Name;
@@ -31,6 +31,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     groups(config, &mut complaints);
     targets(config, &mut complaints);
     routes(config, &mut complaints);
+    access::check(config, &mut complaints);
     traces(config, &mut complaints);
     complaints.hear(
         load_balancing::check(&config.load_balancing)
@@ -44,14 +45,14 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
 }
 
 /// What was found so far.
-struct Complaints(Vec<Complaint>);
+pub(super) struct Complaints(Vec<Complaint>);
 
 impl Complaints {
     fn hear(&mut self, checked: Result<(), Complaint>) {
         self.0.extend(checked.err());
     }
 
-    fn add(&mut self, path: &[&str], problem: impl Into<String>) {
+    pub(super) fn add(&mut self, path: &[&str], problem: impl Into<String>) {
         self.0.push(complaint(path, problem));
     }
 }
@@ -262,7 +263,7 @@ fn targets(config: &Config, complaints: &mut Complaints) {
     }
 }
 
-fn is_route(route: &str) -> bool {
+pub(super) fn is_route(route: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte))
     };

@@ -366,6 +366,42 @@ mod tests {
             "[groups.g]\nservices = [\"a.B\"]\n[groups.h]\nservices = [\"a.B\"]\n",
             &["s.toml:4: groups.h.services", "\"g\""],
         ),
+        ("[listeners.a]\naddress = \"a:1\"\npolicy = \"p\"\n", &["s.toml:3: listeners.a.policy", "\"p\""]),
+        (
+            "[policies.p]\n[[policies.p.rules]]\nidentities = []\n",
+            &["s.toml:2: policies.p.rules.0.action", "missing"],
+        ),
+        (
+            "[policies.p]\n[[policies.p.rules]]\naction = \"allow\"\n[[policies.p.rules]]\naction = \"allow\"\nidentities = [\"bob\"]\n",
+            &["s.toml:6: policies.p.rules.1.identities", "jwt:SUBJECT"],
+        ),
+        (
+            "[policies.p]\nrules = [{ action = \"allow\", addresses = [\"10.0.0.0/33\"] }]\n",
+            &["s.toml:2: policies.p.rules.0.addresses", "192.0.2.0/24"],
+        ),
+        (
+            "[policies.p]\nrules = [{ action = \"allow\", claims = { sub = \"a\" } }]\n",
+            &["s.toml:2: policies.p.rules.0.claims", "jwt"],
+        ),
+        (
+            "[policies.p]\nrules = [{ action = \"allow\", headers = { X-A = \"a\" } }]\n",
+            &["s.toml:2: policies.p.rules.0.headers", "X-A", "small letters"],
+        ),
+        ("[policies.p]\ngroups = [\"g\"]\n", &["s.toml:2: policies.p.groups", "\"g\""]),
+        ("[policies.p]\nmethods = [\"/a\"]\n", &["s.toml:2: policies.p.methods", "acme.v1.Orders"]),
+        ("[policies.p]\njwt = [\"i\"]\n", &["s.toml:2: policies.p.jwt", "\"i\""]),
+        (
+            "[jwt.i]\nissuer = \"x\"\naudiences = [\"a\"]\njwks = \"ftp://host\"\n",
+            &["s.toml:4: jwt.i.jwks", "https://host/path"],
+        ),
+        (
+            "[jwt.i]\nissuer = \"x\"\naudiences = [\"a\"]\njwks = \"https://host/k\"\n",
+            &["jwt.i.ca", "missing"],
+        ),
+        (
+            "[jwt.i]\nissuer = \"x\"\naudiences = []\njwks = \"/k\"\n",
+            &["s.toml:3: jwt.i.audiences", "at least one"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

@@ -16,17 +16,27 @@ pub(super) fn line_of_all(text: &str, path: &[String]) -> Option<usize> {
 /// The line of the longest part of a path, and how long that is.
 fn find(text: &str, path: &[String]) -> Option<(usize, usize)> {
     let table = DeTable::parse(text).ok()?;
-    let mut table: &DeTable<'_> = table.get_ref();
-    let mut at = None;
+    let table: &DeTable<'_> = table.get_ref();
+    let (mut at, mut value): (_, Option<&DeValue<'_>>) = (None, None);
     for (key, depth) in path.iter().zip(1..) {
-        let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref().as_ref() == key) else {
-            break;
-        };
-        at = Some((Spanned::span(found).start, depth));
-        match value.get_ref() {
-            DeValue::Table(inner) => table = inner,
+        let (start, inner) = match value {
+            Some(DeValue::Array(array)) => {
+                let Some(item) = key.parse().ok().and_then(|nth: usize| array.get(nth)) else { break };
+                (item.span().start, item)
+            }
+            None | Some(DeValue::Table(_)) => {
+                let within = match value {
+                    Some(DeValue::Table(inner)) => inner,
+                    _ => table,
+                };
+                let found = within.iter().find(|(known, _)| known.get_ref().as_ref() == key);
+                let Some((found, inner)) = found else { break };
+                (Spanned::span(found).start, inner)
+            }
             _ => break,
-        }
+        };
+        at = Some((start, depth));
+        value = Some(inner.get_ref());
     }
     at.map(|(at, depth)| (line_at(text, at), depth))
 }

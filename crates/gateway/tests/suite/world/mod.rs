@@ -1,5 +1,7 @@
 //! The gateway from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
+mod access;
+mod access_certificates;
 mod access_log;
 mod answers;
 mod arrivals;
@@ -19,6 +21,7 @@ mod ended;
 mod files;
 mod floods;
 mod identity;
+pub(crate) mod issuer;
 mod joining;
 mod lab;
 mod leaving;

@@ -60,6 +60,13 @@ async fn connect(lab: &Lab, tls: ClientTlsConfig) -> Result<Channel, tonic::tran
     Endpoint::try_from(lab.uri.clone())?.tls_config(tls)?.connect().await
 }
 
+/// With a certificate of a name.
+pub(crate) async fn connect_as(lab: &Lab, authority: &Authority, name: &str) -> Channel {
+    let (certificate, key) = authority.sign(name);
+    let tls = authority.trust().identity(Identity::from_pem(certificate, key));
+    connect(lab, tls).await.unwrap()
+}
+
 #[tokio::test]
 async fn tls_is_served() {
     let authority = Authority::new();

@@ -1,0 +1,196 @@
+//! What a listener's clients may do: a policy of the config, made ready.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, header};
+use tonic::Status;
+
+use super::caller::CallerIdentity;
+use super::issuer::{Issuer, Unaccepted};
+use super::pattern::{AddressRange, IdentityPattern, TextPattern, has_method};
+use super::token::{TOKEN_LEN_MAX, Token, claimed_issuer};
+use crate::client::Client;
+use crate::config::{AccessAction, AccessPolicy, AccessRule};
+use crate::refusal::{Refusal, Refused};
+use crate::routing::service_of;
+
+/// A rule whose patterns were read.
+struct ReadyRule {
+    action: AccessAction,
+    identities: Vec<IdentityPattern>,
+    methods: std::collections::BTreeSet<String>,
+    headers: Vec<(String, TextPattern)>,
+    claims: Vec<(String, TextPattern)>,
+    addresses: Vec<AddressRange>,
+}
+
+/// A policy.
+pub(crate) struct ListenerPolicy {
+    config: AccessPolicy,
+    issuers: Vec<Arc<Issuer>>,
+    rules: Vec<ReadyRule>,
+    default: AccessAction,
+}
+
+impl ReadyRule {
+    /// # Errors
+    /// The key of the rule that is wrong, and why.
+    fn new(rule: &AccessRule) -> Result<ReadyRule, String> {
+        let patterns = |patterns: &std::collections::BTreeMap<String, String>| {
+            patterns
+                .iter()
+                .map(|(name, pattern)| Ok((name.clone(), TextPattern::parse(pattern)?)))
+                .collect::<Result<Vec<_>, String>>()
+        };
+        Ok(ReadyRule {
+            action: rule.action,
+            identities: rule
+                .identities
+                .iter()
+                .map(|text| IdentityPattern::parse(text))
+                .collect::<Result<_, _>>()?,
+            methods: rule.methods.clone(),
+            headers: patterns(&rule.headers)?,
+            claims: patterns(&rule.claims)?,
+            addresses: rule
+                .addresses
+                .iter()
+                .map(|text| AddressRange::parse(text))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn matches(
+        &self,
+        caller: &CallerIdentity<'_>,
+        path: &str,
+        headers: &HeaderMap,
+        address: Option<IpAddr>,
+    ) -> bool {
+        let has_header = |(name, pattern): &(String, TextPattern)| {
+            let values = headers.get_all(name.as_str());
+            values.iter().any(|value| pattern.matches(&String::from_utf8_lossy(value.as_bytes())))
+        };
+        let has_claim = |(name, pattern): &(String, TextPattern)| {
+            caller.token().is_some_and(|token| token.has_claim(name, pattern))
+        };
+        (self.identities.is_empty() || self.identities.iter().any(|identity| identity.matches(caller)))
+            && has_method(&self.methods, path)
+            && self.headers.iter().all(has_header)
+            && self.claims.iter().all(has_claim)
+            && (self.addresses.is_empty()
+                || address.is_some_and(|address| self.addresses.iter().any(|range| range.contains(address))))
+    }
+}
+
+impl ListenerPolicy {
+    /// `issuers` are those that it names.
+    ///
+    /// # Errors
+    /// A pattern is of no use.
+    pub(super) fn new(config: &AccessPolicy, issuers: Vec<Arc<Issuer>>) -> Result<ListenerPolicy, String> {
+        let rules: Vec<_> = config.rules.iter().map(ReadyRule::new).collect::<Result<_, _>>()?;
+        let default = config.default.unwrap_or(match rules.is_empty() {
+            true => AccessAction::Allow,
+            false => AccessAction::Deny,
+        });
+        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default })
+    }
+
+    /// # Errors
+    /// There is no such method here.
+    pub(crate) fn check_served(&self, path: &str, group: Option<&str>) -> Result<(), Refused> {
+        let has_group =
+            self.config.groups.is_empty() || group.is_none_or(|group| self.config.groups.contains(group));
+        match has_group && has_method(&self.config.methods, path) {
+            true => Ok(()),
+            false => Err(Refused {
+                why: Refusal::Unimplemented,
+                status: Status::unimplemented(format!("there is no service {} here", service_of(path))),
+            }),
+        }
+    }
+
+    /// Finds out who calls.
+    ///
+    /// # Errors
+    /// There is a token, and it is of no use.
+    pub(crate) async fn authenticate<'c>(
+        &self,
+        client: &'c Client,
+        headers: &HeaderMap,
+    ) -> Result<CallerIdentity<'c>, Refused> {
+        let token = match self.issuers.is_empty() {
+            true => None,
+            false => self.token(headers).await?,
+        };
+        Ok(CallerIdentity::new(client, token))
+    }
+
+    async fn token(&self, headers: &HeaderMap) -> Result<Option<Arc<Token>>, Refused> {
+        let mut bearers =
+            headers.get_all(header::AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes()));
+        let Some(token) = bearers.next() else { return Ok(None) };
+        if bearers.next().is_some() {
+            return Err(unauthenticated("there are several tokens in authorization: send one"));
+        }
+        if token.len() > TOKEN_LEN_MAX {
+            let problem = format!("the token has {} bytes, and {TOKEN_LEN_MAX} are looked at", token.len());
+            return Err(unauthenticated(&problem));
+        }
+        let token = std::str::from_utf8(token).map_err(|_| unauthenticated("the token is no text"))?;
+        let Some(name) = claimed_issuer(token) else {
+            return Err(unauthenticated("the token can't be read, or has no issuer"));
+        };
+        let Some(issuer) = self.issuers.iter().find(|issuer| issuer.config().issuer == name) else {
+            return Err(unauthenticated("the token is of an issuer that is not trusted here"));
+        };
+        // Boxed: it seldom waits, and is long.
+        match Box::pin(issuer.check(token)).await {
+            Ok(token) => Ok(Some(token)),
+            Err(Unaccepted::Token(problem)) => {
+                Err(unauthenticated(&format!("the token is not accepted: {problem}")))
+            }
+            Err(Unaccepted::NoKeys) => Err(Refused {
+                why: Refusal::Unauthenticated,
+                status: Status::unavailable(
+                    "the keys to check tokens with are not known yet; try again later",
+                ),
+            }),
+        }
+    }
+
+    /// # Errors
+    /// The first rule that matches refuses the call, or no rule does and the default is to refuse.
+    pub(crate) fn authorize(
+        &self,
+        caller: &CallerIdentity<'_>,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<(), Refused> {
+        let address = caller.client().ip();
+        let rule = self.rules.iter().find(|rule| rule.matches(caller, path, headers, address));
+        match rule.map_or(self.default, |rule| rule.action) {
+            AccessAction::Allow => Ok(()),
+            AccessAction::Deny if !caller.is_known() => Err(unauthenticated(match self.issuers.is_empty() {
+                true => "this method needs a client certificate, and the call came without one",
+                false => "this method needs a token (authorization: Bearer), and the call came without one",
+            })),
+            AccessAction::Deny => Err(Refused {
+                why: Refusal::Denied,
+                status: Status::permission_denied("the caller may not call this method here"),
+            }),
+        }
+    }
+}
+
+/// The token of an `authorization`, if it is of that scheme.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
+}
+
+fn unauthenticated(problem: &str) -> Refused {
+    Refused { why: Refusal::Unauthenticated, status: Status::unauthenticated(problem) }
+}
