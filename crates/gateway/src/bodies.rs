@@ -29,6 +29,7 @@ use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
+use crate::policy::QuotaHold;
 use crate::refusal::{Refusal, Refused};
 use crate::shares::Stake;
 use crate::traces::CallSpan;
@@ -368,6 +369,8 @@ pub(crate) struct Record {
     pub(crate) meter: Arc<Meter>,
     pub(crate) span: Option<CallSpan>,
     pub(crate) logged: Option<Logged>,
+    /// What it has of quotas.
+    pub(crate) holds: Vec<QuotaHold>,
     /// Whom it was handed to last.
     pub(crate) answered_by: Option<Arc<BackendConnection>>,
     /// Bytes of the answer's messages.

@@ -209,6 +209,14 @@ impl Client {
         self.ip
     }
 
+    /// Its address as it is counted by: of IPv6, the /64.
+    pub(crate) fn network(&self) -> String {
+        match self.ip {
+            Some(ip) => counted_by(SocketAddr::new(ip, 0)).to_string(),
+            None => self.owner.as_ref().map_or_else(String::new, |owner| format!("{owner:?}")),
+        }
+    }
+
     /// The alternative names of its certificate.
     pub(crate) fn certificate_names(&self) -> &[CertificateName] {
         &self.names

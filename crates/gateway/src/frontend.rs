@@ -27,7 +27,7 @@ use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
-use crate::policy::ListenerPolicies;
+use crate::policy::{ListenerPolicies, QuotaHold};
 use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
@@ -89,6 +89,7 @@ impl Frontend {
             meter,
             span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
             logged: self.access_log.as_ref().map(|log| Logged::new(log, request.headers())),
+            holds: Vec::new(),
             answered_by: None,
             sent_bytes: 0,
             is_served: false,
@@ -102,10 +103,13 @@ impl Frontend {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
-        if let Err(Refused { why, status }) = self.admit(&request, client, &record.path).await {
-            self.metrics.refused(why, client, &record.path, status.message());
-            record.timeline.end();
-            return own(status.into_http(), config, record);
+        match self.admit(&request, client, &record.path).await {
+            Ok(holds) => record.holds = holds,
+            Err(Refused { why, status }) => {
+                self.metrics.refused(why, client, &record.path, status.message());
+                record.timeline.end();
+                return own(status.into_http(), config, record);
+            }
         }
         let rules = self.backend_connections.rules_of(&record.path, None);
         let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
@@ -140,12 +144,19 @@ impl Frontend {
         own(status.into_http(), config, record)
     }
 
-    /// Holds a call to the policy of its listener.
-    async fn admit(&self, request: &Request<Incoming>, client: &Client, path: &str) -> Result<(), Refused> {
-        let Some(policy) = self.policies.of_listener(client.listener()) else { return Ok(()) };
-        policy.check_served(path, self.backend_connections.group_of(path).as_deref())?;
+    /// Holds a call to the policy of its listener. What it has of quotas.
+    async fn admit(
+        &self,
+        request: &Request<Incoming>,
+        client: &Client,
+        path: &str,
+    ) -> Result<Vec<QuotaHold>, Refused> {
+        let Some(policy) = self.policies.of_listener(client.listener()) else { return Ok(Vec::new()) };
+        let group = self.backend_connections.group_of(path);
+        policy.check_served(path, group.as_deref())?;
         let caller = policy.authenticate(client, request.headers()).await?;
-        policy.authorize(&caller, path, request.headers())
+        policy.authorize(&caller, path, request.headers())?;
+        policy.count(&caller, path, group.as_deref())
     }
 
     /// Has a backend connection answer.

@@ -91,10 +91,10 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, BackendsConfig, Config, ConfigError,
+    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, BackendsConfig, CallQuota, Config, ConfigError,
     ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing, JwtIssuer, Limits,
-    Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, Register, Source, Stream, Tls,
-    TracesConfig, UserGroup, Wait, WebConfig, Word,
+    Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, QuotaShare, Register, Source,
+    Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;

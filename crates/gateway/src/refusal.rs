@@ -47,6 +47,10 @@ pub(crate) enum Refusal {
     Unauthenticated,
     /// The policy of the listener refuses the caller.
     Denied,
+    /// A caller makes more calls than a quota allows in a time.
+    Rate,
+    /// A caller has more calls under way than a quota allows.
+    Quota,
     /// No such service.
     Unimplemented,
     /// Nobody is attached who serves it.
@@ -72,7 +76,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 31] = [
+    pub(crate) const ALL: [Refusal; 33] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -93,6 +97,8 @@ impl Refusal {
         Refusal::Timeout,
         Refusal::Unauthenticated,
         Refusal::Denied,
+        Refusal::Rate,
+        Refusal::Quota,
         Refusal::Unimplemented,
         Refusal::Absent,
         Refusal::Late,
@@ -128,6 +134,8 @@ impl Refusal {
             Refusal::Timeout => "timeout",
             Refusal::Unauthenticated => "unauthenticated",
             Refusal::Denied => "denied",
+            Refusal::Rate => "rate",
+            Refusal::Quota => "quota",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",
             Refusal::Late => "late",

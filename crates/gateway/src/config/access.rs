@@ -26,6 +26,78 @@ pub struct AccessPolicy {
     /// What becomes of calls that no rule matches. Without it, `deny` if there are rules, else `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<AccessAction>,
+    /// How many calls callers make. A call must be within all quotas that are for it.
+    pub quotas: Vec<CallQuota>,
+}
+
+/// How many calls there may be in a time, and at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct CallQuota {
+    /// By what calls are counted apart. Without any, they are counted together.
+    pub by: BTreeSet<QuotaShare>,
+    /// The callers that it is for, as in rules. Without any, all.
+    pub identities: Vec<String>,
+    /// Services and methods that it is for. Without any, all.
+    pub methods: BTreeSet<String>,
+    /// Groups that it is for. Without any, all.
+    pub groups: BTreeSet<String>,
+    /// Calls that may begin in each `every_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// The time for `calls`.
+    pub every_ms: u64,
+    /// Calls that may begin at once after a rest. Without it, as many as `calls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    /// Calls that may be under way at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<u32>,
+}
+
+/// By what a quota counts calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum QuotaShare {
+    /// The caller's name: the subject of its token, else a name of its certificate, else its address.
+    Identity,
+    /// The client's address; of IPv6, its /64.
+    Address,
+    /// The method.
+    Method,
+    /// The group that gets the call.
+    Group,
+}
+
+impl Default for CallQuota {
+    fn default() -> CallQuota {
+        CallQuota {
+            by: BTreeSet::new(),
+            identities: Vec::new(),
+            methods: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            calls: None,
+            every_ms: 1000,
+            burst: None,
+            concurrent: None,
+        }
+    }
+}
+
+impl CallQuota {
+    /// Calls that may begin in a second, in the long run.
+    pub(crate) fn per_s(&self) -> f64 {
+        f64::from(self.calls.unwrap_or_default()) * 1000.0 / self.every_ms.max(1) as f64
+    }
+
+    /// Calls that may begin at once.
+    pub(crate) fn burst(&self) -> f64 {
+        f64::from(self.burst.or(self.calls).unwrap_or_default())
+    }
 }
 
 /// A rule of a policy. It matches a call to which everything applies that it says; of a list, one is enough.
@@ -97,13 +169,6 @@ fn refresh_ms() -> u64 {
     300_000
 }
 
-impl Config {
-    /// The policy of a listener, if it has one.
-    pub(crate) fn policy_of(&self, listener: &str) -> Option<&AccessPolicy> {
-        self.policies.get(self.listeners.get(listener)?.policy.as_ref()?)
-    }
-}
-
 pub(super) fn check(config: &Config, complaints: &mut Complaints) {
     for (name, listener) in &config.listeners {
         if let Some(policy) = listener.policy.as_ref().filter(|policy| !config.policies.contains_key(*policy))
@@ -123,6 +188,11 @@ pub(super) fn check(config: &Config, complaints: &mut Complaints) {
         methods(&policy.methods, &at("methods"), complaints);
         for (nth, rule) in policy.rules.iter().enumerate() {
             check_rule(rule, policy, &["policies", name, "rules", &nth.to_string()], complaints);
+        }
+    }
+    for (name, policy) in &config.policies {
+        for (nth, quota) in policy.quotas.iter().enumerate() {
+            check_quota(quota, config, &["policies", name, "quotas", &nth.to_string()], complaints);
         }
     }
     for (name, issuer) in &config.jwt {
@@ -167,6 +237,33 @@ fn check_rule(rule: &AccessRule, policy: &AccessPolicy, path: &[&str], complaint
         if let Err(problem) = AddressRange::parse(address) {
             complaints.add(&at("addresses"), problem);
         }
+    }
+}
+
+fn check_quota(quota: &CallQuota, config: &Config, path: &[&str], complaints: &mut Complaints) {
+    let at = |key| [path, &[key]].concat();
+    for identity in &quota.identities {
+        if let Err(problem) = IdentityPattern::parse(identity) {
+            complaints.add(&at("identities"), problem);
+        }
+    }
+    methods(&quota.methods, &at("methods"), complaints);
+    for group in quota.groups.iter().filter(|group| !config.groups.contains_key(*group)) {
+        complaints.add(&at("groups"), format!("there is no group \"{group}\": name it under [groups]"));
+    }
+    if quota.calls.is_none() && quota.concurrent.is_none() {
+        complaints.add(path, "limits nothing: write calls, concurrent or both");
+    }
+    for (key, value) in [("calls", quota.calls), ("burst", quota.burst), ("concurrent", quota.concurrent)] {
+        if value == Some(0) {
+            complaints.add(&at(key), "0 is too little: write at least 1, or leave the key out");
+        }
+    }
+    if quota.burst.is_some() && quota.calls.is_none() {
+        complaints.add(&at("burst"), "is for a quota with calls: write calls, too");
+    }
+    if !(1..=86_400_000).contains(&quota.every_ms) {
+        complaints.add(&at("every_ms"), format!("{} is out of bounds: write 1 to 86400000", quota.every_ms));
     }
 }
 

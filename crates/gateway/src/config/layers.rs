@@ -402,6 +402,19 @@ mod tests {
             "[jwt.i]\nissuer = \"x\"\naudiences = []\njwks = \"/k\"\n",
             &["s.toml:3: jwt.i.audiences", "at least one"],
         ),
+        (
+            "[policies.p]\nquotas = [{ by = [\"method\"] }]\n",
+            &["s.toml:2: policies.p.quotas.0", "calls, concurrent"],
+        ),
+        (
+            "[policies.p]\nquotas = [{ calls = 1, by = [\"name\"] }]\n",
+            &["s.toml:2: policies.p.quotas.0.by", "identity"],
+        ),
+        ("[policies.p]\nquotas = [{ calls = 0 }]\n", &["s.toml:2: policies.p.quotas.0.calls", "at least 1"]),
+        (
+            "[policies.p]\nquotas = [{ calls = 1, every_ms = 0 }]\n",
+            &["s.toml:2: policies.p.quotas.0.every_ms", "86400000"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

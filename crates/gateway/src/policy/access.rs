@@ -9,6 +9,7 @@ use tonic::Status;
 use super::caller::CallerIdentity;
 use super::issuer::{Issuer, Unaccepted};
 use super::pattern::{AddressRange, IdentityPattern, TextPattern, has_method};
+use super::quota::{Quota, QuotaHold};
 use super::token::{TOKEN_LEN_MAX, Token, claimed_issuer};
 use crate::client::Client;
 use crate::config::{AccessAction, AccessPolicy, AccessRule};
@@ -31,6 +32,7 @@ pub(crate) struct ListenerPolicy {
     issuers: Vec<Arc<Issuer>>,
     rules: Vec<ReadyRule>,
     default: AccessAction,
+    quotas: Vec<Arc<Quota>>,
 }
 
 impl ReadyRule {
@@ -95,7 +97,29 @@ impl ListenerPolicy {
             true => AccessAction::Allow,
             false => AccessAction::Deny,
         });
-        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default })
+        let quotas = config.quotas.iter().map(|quota| Quota::new(quota).map(Arc::new));
+        let quotas = quotas.collect::<Result<_, _>>()?;
+        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default, quotas })
+    }
+
+    /// Whether it is what a config and issuers would make.
+    pub(super) fn is_of(&self, config: &AccessPolicy, issuers: &[Arc<Issuer>]) -> bool {
+        let same = self.issuers.iter().zip(issuers).all(|(own, other)| Arc::ptr_eq(own, other));
+        self.config == *config && self.issuers.len() == issuers.len() && same
+    }
+
+    /// Counts a call in all quotas that are for it.
+    ///
+    /// # Errors
+    /// It is one too many.
+    pub(crate) fn count(
+        &self,
+        caller: &CallerIdentity<'_>,
+        path: &str,
+        group: Option<&str>,
+    ) -> Result<Vec<QuotaHold>, Refused> {
+        let held = self.quotas.iter().map(|quota| quota.take(caller, path, group));
+        held.filter_map(Result::transpose).collect()
     }
 
     /// # Errors

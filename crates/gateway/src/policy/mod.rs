@@ -7,6 +7,7 @@ mod caller;
 mod issuer;
 mod key_source;
 mod pattern;
+mod quota;
 mod signatures;
 mod token;
 
@@ -18,8 +19,9 @@ use arc_swap::ArcSwap;
 pub(crate) use access::ListenerPolicy;
 pub(crate) use key_source::KeySource;
 pub(crate) use pattern::{AddressRange, IdentityPattern, TextPattern};
+pub(crate) use quota::QuotaHold;
 
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::metrics::Metrics;
 use issuer::{Followed, Issuer};
 
@@ -34,13 +36,22 @@ pub struct PolicyError {
 /// What was read for policies of a config, to be put in place.
 pub(crate) struct PreparedPolicies {
     by_listener: HashMap<String, Arc<ListenerPolicy>>,
+    policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Issuer>>,
 }
 
 /// The policies that hold, by listener.
 struct HeldPolicies {
     by_listener: HashMap<String, Arc<ListenerPolicy>>,
+    /// By name. Listeners with the same have one between them.
+    policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Followed>>,
+}
+
+impl HeldPolicies {
+    fn none() -> HeldPolicies {
+        HeldPolicies { by_listener: HashMap::new(), policies: BTreeMap::new(), issuers: BTreeMap::new() }
+    }
 }
 
 /// All policies of a gateway.
@@ -51,8 +62,7 @@ pub(crate) struct ListenerPolicies {
 
 impl ListenerPolicies {
     pub(crate) fn new(metrics: Arc<Metrics>) -> ListenerPolicies {
-        let held = HeldPolicies { by_listener: HashMap::new(), issuers: BTreeMap::new() };
-        ListenerPolicies { held: ArcSwap::from_pointee(held), metrics }
+        ListenerPolicies { held: ArcSwap::from_pointee(HeldPolicies::none()), metrics }
     }
 
     /// Makes the policies of a config ready. What is the same as before keeps its keys. Blocks the thread.
@@ -60,9 +70,7 @@ impl ListenerPolicies {
     /// # Errors
     /// A file is of no use.
     pub(crate) fn prepare(&self, config: &Config) -> Result<PreparedPolicies, PolicyError> {
-        let held = self.held.load();
-        let known = |name: &String| held.issuers.get(name).map(|followed| followed.issuer().clone());
-        prepare(config, known)
+        prepare(config, &self.held.load())
     }
 
     /// Has policies hold from here on. Must be called in a runtime.
@@ -75,7 +83,11 @@ impl ListenerPolicies {
             (name, followed)
         };
         let issuers = prepared.issuers.into_iter().map(follow).collect();
-        self.held.store(Arc::new(HeldPolicies { by_listener: prepared.by_listener, issuers }));
+        self.held.store(Arc::new(HeldPolicies {
+            by_listener: prepared.by_listener,
+            policies: prepared.policies,
+            issuers,
+        }));
     }
 
     /// The policy of a listener, if it has one.
@@ -89,17 +101,15 @@ impl ListenerPolicies {
 /// # Errors
 /// A file is of no use.
 pub(crate) fn check(config: &Config) -> Result<(), PolicyError> {
-    prepare(config, |_| None).map(drop)
+    prepare(config, &HeldPolicies::none()).map(drop)
 }
 
-fn prepare(
-    config: &Config,
-    known: impl Fn(&String) -> Option<Arc<Issuer>>,
-) -> Result<PreparedPolicies, PolicyError> {
+/// What is the same as before stays as it is, with what it has counted.
+fn prepare(config: &Config, before: &HeldPolicies) -> Result<PreparedPolicies, PolicyError> {
     let mut issuers = BTreeMap::new();
     for (name, own) in &config.jwt {
-        let same = known(name).filter(|known| known.config() == own);
-        let issuer = match same {
+        let known = before.issuers.get(name).map(|followed| followed.issuer().clone());
+        let issuer = match known.filter(|known| known.config() == own) {
             Some(known) => known,
             None => Arc::new(
                 Issuer::prepare(name, own)
@@ -108,15 +118,22 @@ fn prepare(
         };
         issuers.insert(name.clone(), issuer);
     }
-    let mut by_listener = HashMap::new();
-    for (name, listener) in &config.listeners {
-        let Some(policy) = config.policy_of(name) else { continue };
-        let own = policy.jwt.iter().filter_map(|issuer| issuers.get(issuer).cloned()).collect();
-        let ready = ListenerPolicy::new(policy, own).map_err(|problem| PolicyError {
-            key: format!("policies.{}", listener.policy.as_deref().unwrap_or_default()),
-            problem,
-        })?;
-        by_listener.insert(name.clone(), Arc::new(ready));
+    let mut policies = BTreeMap::new();
+    for (name, policy) in &config.policies {
+        let own: Vec<_> = policy.jwt.iter().filter_map(|issuer| issuers.get(issuer).cloned()).collect();
+        let known = before.policies.get(name).filter(|known| known.is_of(policy, &own));
+        let ready = match known {
+            Some(known) => known.clone(),
+            None => Arc::new(
+                ListenerPolicy::new(policy, own)
+                    .map_err(|problem| PolicyError { key: format!("policies.{name}"), problem })?,
+            ),
+        };
+        policies.insert(name.clone(), ready);
     }
-    Ok(PreparedPolicies { by_listener, issuers })
+    let of_listener = |(name, listener): (&String, &Listener)| {
+        Some((name.clone(), policies.get(listener.policy.as_ref()?)?.clone()))
+    };
+    let by_listener = config.listeners.iter().filter_map(of_listener).collect();
+    Ok(PreparedPolicies { by_listener, policies, issuers })
 }

@@ -41,6 +41,7 @@ mod pages;
 mod placed;
 mod policies;
 pub(crate) mod probe;
+mod quotas;
 mod raw;
 mod registers;
 mod reload;
