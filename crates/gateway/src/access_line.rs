@@ -21,6 +21,8 @@ pub(crate) struct AccessEntry {
     pub(crate) client: String,
     /// The subject of its client's certificate; empty without one.
     pub(crate) subject: String,
+    /// The name that its caller goes by in its listener's policy; empty without one.
+    pub(crate) identity: String,
     /// Empty where no group was found.
     pub(crate) group: String,
     /// Process and number of the backend connection that answered; empty where none did.
@@ -42,6 +44,7 @@ enum Field {
     Status,
     Client,
     Subject,
+    Identity,
     Group,
     Backend,
     RequestBytes,
@@ -51,13 +54,14 @@ enum Field {
 }
 
 impl Field {
-    const ALL: [Field; 12] = [
+    const ALL: [Field; 13] = [
         Field::Time,
         Field::DurationMs,
         Field::Method,
         Field::Status,
         Field::Client,
         Field::Subject,
+        Field::Identity,
         Field::Group,
         Field::Backend,
         Field::RequestBytes,
@@ -74,6 +78,7 @@ impl Field {
             Field::Status => "status",
             Field::Client => "client",
             Field::Subject => "subject",
+            Field::Identity => "identity",
             Field::Group => "group",
             Field::Backend => "backend",
             Field::RequestBytes => "request_bytes",
@@ -104,6 +109,7 @@ impl AccessEntry {
             Field::Status => Shown::Text(status_name(self.code)),
             Field::Client => Shown::Text(&self.client),
             Field::Subject => Shown::Text(&self.subject),
+            Field::Identity => Shown::Text(&self.identity),
             Field::Group => Shown::Text(&self.group),
             Field::Backend => Shown::Text(&self.backend),
             Field::RequestBytes => Shown::Number(self.request_bytes),
@@ -216,6 +222,7 @@ impl AccessEntry {
             code: Code::Ok,
             client: "127.0.0.1:5".into(),
             subject: String::new(),
+            identity: String::new(),
             group: "g".into(),
             backend: "42/0".into(),
             request_bytes: 7,

@@ -29,7 +29,7 @@ use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
-use crate::policy::QuotaHold;
+use crate::policy::Admission;
 use crate::refusal::{Refusal, Refused};
 use crate::shares::Stake;
 use crate::traces::CallSpan;
@@ -369,8 +369,7 @@ pub(crate) struct Record {
     pub(crate) meter: Arc<Meter>,
     pub(crate) span: Option<CallSpan>,
     pub(crate) logged: Option<Logged>,
-    /// What it has of quotas.
-    pub(crate) holds: Vec<QuotaHold>,
+    pub(crate) admission: Admission,
     /// Whom it was handed to last.
     pub(crate) answered_by: Option<Arc<BackendConnection>>,
     /// Bytes of the answer's messages.
@@ -423,6 +422,7 @@ impl Record {
             code,
             client: client.address().to_owned(),
             subject: client.subject().to_owned(),
+            identity: self.admission.identity().to_owned(),
             group: answered_by.map_or_else(String::new, |backend| backend.group().to_owned()),
             backend: answered_by.map_or_else(String::new, |backend| backend.label()),
             request_bytes: received,
@@ -459,6 +459,7 @@ impl Drop for Record {
             backend_connection.dispatcher().ended.add(code, self.began.elapsed());
         }
         self.log(code, received);
+        self.admission.end();
         self.meter.call_ended();
     }
 }
@@ -632,6 +633,7 @@ impl Answer {
             BodyProgress::Frame(mut frame) => {
                 if let Some(trailers) = frame.trailers_mut() {
                     tollfree::gateway::remove_ours(trailers);
+                    this.record.admission.edit_trailers(trailers);
                     let max = this.record.meter.header_list_max(this.body.config.limits.header_bytes);
                     if let Err(status) = header_list::check(trailers, max) {
                         this.record.metrics.refused(

@@ -238,7 +238,7 @@ impl Client {
 }
 
 /// As `grpc-message` is encoded: visible ASCII as it is, but `%`.
-fn percent_encoded(text: &str) -> String {
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

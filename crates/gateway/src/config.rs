@@ -22,7 +22,10 @@ use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 pub use tollfree_control::{Device, Policy, Register, Word};
 
-pub use access::{AccessAction, AccessPolicy, AccessRule, CallQuota, JwtIssuer, QuotaShare};
+pub use access::{
+    AccessAction, AccessPolicy, AccessRule, AnswerEdits, CallQuota, HeaderEdits, JwtIssuer, QuotaShare,
+    RequestEdits,
+};
 pub use device::GroupDevice;
 pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};

@@ -27,7 +27,7 @@ use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
-use crate::policy::{ListenerPolicies, QuotaHold};
+use crate::policy::{Admission, ListenerPolicies};
 use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
@@ -89,7 +89,7 @@ impl Frontend {
             meter,
             span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
             logged: self.access_log.as_ref().map(|log| Logged::new(log, request.headers())),
-            holds: Vec::new(),
+            admission: Admission::default(),
             answered_by: None,
             sent_bytes: 0,
             is_served: false,
@@ -104,7 +104,10 @@ impl Frontend {
             return Response::from_parts(parts, answer);
         }
         match self.admit(&request, client, &record.path).await {
-            Ok(holds) => record.holds = holds,
+            Ok(admission) => {
+                admission.edit_request(request.headers_mut());
+                record.admission = admission;
+            }
             Err(Refused { why, status }) => {
                 self.metrics.refused(why, client, &record.path, status.message());
                 record.timeline.end();
@@ -144,19 +147,18 @@ impl Frontend {
         own(status.into_http(), config, record)
     }
 
-    /// Holds a call to the policy of its listener. What it has of quotas.
+    /// Holds a call to the policy of its listener.
     async fn admit(
         &self,
         request: &Request<Incoming>,
         client: &Client,
         path: &str,
-    ) -> Result<Vec<QuotaHold>, Refused> {
-        let Some(policy) = self.policies.of_listener(client.listener()) else { return Ok(Vec::new()) };
+    ) -> Result<Admission, Refused> {
+        let Some(policy) = self.policies.of_listener(client.listener()) else {
+            return Ok(Admission::default());
+        };
         let group = self.backend_connections.group_of(path);
-        policy.check_served(path, group.as_deref())?;
-        let caller = policy.authenticate(client, request.headers()).await?;
-        policy.authorize(&caller, path, request.headers())?;
-        policy.count(&caller, path, group.as_deref())
+        policy.admit(client, path, request.headers(), group.as_deref()).await
     }
 
     /// Has a backend connection answer.
@@ -216,6 +218,7 @@ impl Frontend {
                 // Not before: a client may make up a method's name, and be gone before the backend connection says so.
                 record.is_served = true;
                 remove_ours(response.headers_mut());
+                record.admission.edit_answer(response.headers_mut());
                 let max = record.meter.header_list_max(limits.header_bytes);
                 header_list::check(response.headers(), max)
                     .map_err(|status| Refused { why: Refusal::AnswerHeaders, status })?;
@@ -248,7 +251,8 @@ impl OwnService<'_> {
 }
 
 fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    record.admission.edit_answer(&mut parts.headers);
     let answer = Answer::new(body, config, record, &parts.headers);
     Response::from_parts(parts, answer)
 }

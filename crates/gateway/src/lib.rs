@@ -91,10 +91,10 @@ use crate::traces::Traces;
 
 pub use backends::BackendsError;
 pub use config::{
-    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, BackendsConfig, CallQuota, Config, ConfigError,
-    ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing, JwtIssuer, Limits,
-    Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile, QuotaShare, Register, Source,
-    Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
+    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config,
+    ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing,
+    HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile,
+    QuotaShare, Register, RequestEdits, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;

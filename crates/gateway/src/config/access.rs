@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::checks::Complaints;
-use crate::policy::{AddressRange, IdentityPattern, KeySource, TextPattern};
+use crate::policy::{AddressRange, IdentityPattern, KeySource, TextPattern, editable, settable};
 
 /// What a listener's clients may do. Listeners name it by `listeners.NAME.policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,46 @@ pub struct AccessPolicy {
     pub default: Option<AccessAction>,
     /// How many calls callers make. A call must be within all quotas that are for it.
     pub quotas: Vec<CallQuota>,
+    /// What is done to headers of calls.
+    pub headers: HeaderEdits,
+}
+
+/// What is done to headers of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct HeaderEdits {
+    /// Headers of requests, before a backend gets them.
+    pub request: RequestEdits,
+    /// Headers of answers, before the client gets them.
+    pub answer: AnswerEdits,
+}
+
+/// What is done to headers of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct RequestEdits {
+    /// Headers that are removed.
+    pub remove: BTreeSet<String>,
+    /// Headers that are set, in place of what the client has sent.
+    pub set: BTreeMap<String, String>,
+    /// Headers that are set to a claim of the token, in place of what the client has sent.
+    pub claims: BTreeMap<String, String>,
+}
+
+/// What is done to headers of answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct AnswerEdits {
+    /// Headers, and trailers, that are removed.
+    pub remove: BTreeSet<String>,
+    /// Headers that are set, in place of what the backend has sent.
+    pub set: BTreeMap<String, String>,
 }
 
 /// How many calls there may be in a time, and at once.
@@ -195,6 +235,9 @@ pub(super) fn check(config: &Config, complaints: &mut Complaints) {
             check_quota(quota, config, &["policies", name, "quotas", &nth.to_string()], complaints);
         }
     }
+    for (name, policy) in &config.policies {
+        check_edits(policy, &["policies", name, "headers"], complaints);
+    }
     for (name, issuer) in &config.jwt {
         check_issuer(name, issuer, complaints);
     }
@@ -236,6 +279,34 @@ fn check_rule(rule: &AccessRule, policy: &AccessPolicy, path: &[&str], complaint
     for address in &rule.addresses {
         if let Err(problem) = AddressRange::parse(address) {
             complaints.add(&at("addresses"), problem);
+        }
+    }
+}
+
+fn check_edits(policy: &AccessPolicy, path: &[&str], complaints: &mut Complaints) {
+    let HeaderEdits { request, answer } = &policy.headers;
+    for (side, remove, set) in
+        [("request", &request.remove, &request.set), ("answer", &answer.remove, &answer.set)]
+    {
+        for problem in remove.iter().filter_map(|name| editable(name).err()) {
+            complaints.add(&[path, &[side, "remove"]].concat(), problem);
+        }
+        for (name, value) in set {
+            let value = http::HeaderValue::from_str(value);
+            let checked = settable(name).map(drop).and_then(|()| {
+                value.map(drop).map_err(|_| "is no value of a header: write visible ASCII".to_owned())
+            });
+            if let Err(problem) = checked {
+                complaints.add(&[path, &[side, "set", name]].concat(), problem);
+            }
+        }
+    }
+    for name in request.claims.keys() {
+        let at = [path, &["request", "claims", name]].concat();
+        if let Err(problem) = settable(name) {
+            complaints.add(&at, problem);
+        } else if policy.jwt.is_empty() {
+            complaints.add(&at, "needs tokens that are checked: name their issuer in the policy's jwt");
         }
     }
 }

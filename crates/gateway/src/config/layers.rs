@@ -415,6 +415,14 @@ mod tests {
             "[policies.p]\nquotas = [{ calls = 1, every_ms = 0 }]\n",
             &["s.toml:2: policies.p.quotas.0.every_ms", "86400000"],
         ),
+        (
+            "[policies.p.headers.request]\nremove = [\"te\"]\nset = { x-a-bin = \"a\" }\n",
+            &["s.toml:2: policies.p.headers.request.remove", "\"te\"", "s.toml:3:", "x-a-bin"],
+        ),
+        (
+            "[policies.p.headers]\nrequest.claims = { x-user = \"sub\" }\nanswer.set = { tollfree-x = \"a\" }\n",
+            &["s.toml:2: policies.p.headers.request.claims.x-user", "jwt", "s.toml:3:", "tollfree-x"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 use tonic::Status;
 
+use super::admission::Admission;
 use super::caller::CallerIdentity;
+use super::edits::ReadyEdits;
 use super::issuer::{Issuer, Unaccepted};
 use super::pattern::{AddressRange, IdentityPattern, TextPattern, has_method};
 use super::quota::{Quota, QuotaHold};
@@ -33,6 +35,7 @@ pub(crate) struct ListenerPolicy {
     rules: Vec<ReadyRule>,
     default: AccessAction,
     quotas: Vec<Arc<Quota>>,
+    edits: ReadyEdits,
 }
 
 impl ReadyRule {
@@ -99,7 +102,8 @@ impl ListenerPolicy {
         });
         let quotas = config.quotas.iter().map(|quota| Quota::new(quota).map(Arc::new));
         let quotas = quotas.collect::<Result<_, _>>()?;
-        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default, quotas })
+        let edits = ReadyEdits::new(&config.headers)?;
+        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default, quotas, edits })
     }
 
     /// Whether it is what a config and issuers would make.
@@ -108,11 +112,34 @@ impl ListenerPolicy {
         self.config == *config && self.issuers.len() == issuers.len() && same
     }
 
+    pub(super) fn edits(&self) -> &ReadyEdits {
+        &self.edits
+    }
+
+    /// Holds a call of a group to the policy.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        client: &Client,
+        path: &str,
+        headers: &HeaderMap,
+        group: Option<&str>,
+    ) -> Result<Admission, Refused> {
+        self.check_served(path, group)?;
+        let caller = self.authenticate(client, headers).await?;
+        self.authorize(&caller, path, headers)?;
+        let holds = self.count(&caller, path, group)?;
+        let identity = caller.name().unwrap_or_default();
+        Ok(Admission::new(self.clone(), caller.token().cloned(), identity, holds))
+    }
+
     /// Counts a call in all quotas that are for it.
     ///
     /// # Errors
     /// It is one too many.
-    pub(crate) fn count(
+    fn count(
         &self,
         caller: &CallerIdentity<'_>,
         path: &str,
@@ -124,7 +151,7 @@ impl ListenerPolicy {
 
     /// # Errors
     /// There is no such method here.
-    pub(crate) fn check_served(&self, path: &str, group: Option<&str>) -> Result<(), Refused> {
+    fn check_served(&self, path: &str, group: Option<&str>) -> Result<(), Refused> {
         let has_group =
             self.config.groups.is_empty() || group.is_none_or(|group| self.config.groups.contains(group));
         match has_group && has_method(&self.config.methods, path) {
@@ -140,7 +167,7 @@ impl ListenerPolicy {
     ///
     /// # Errors
     /// There is a token, and it is of no use.
-    pub(crate) async fn authenticate<'c>(
+    async fn authenticate<'c>(
         &self,
         client: &'c Client,
         headers: &HeaderMap,
@@ -187,12 +214,7 @@ impl ListenerPolicy {
 
     /// # Errors
     /// The first rule that matches refuses the call, or no rule does and the default is to refuse.
-    pub(crate) fn authorize(
-        &self,
-        caller: &CallerIdentity<'_>,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Result<(), Refused> {
+    fn authorize(&self, caller: &CallerIdentity<'_>, path: &str, headers: &HeaderMap) -> Result<(), Refused> {
         let address = caller.client().ip();
         let rule = self.rules.iter().find(|rule| rule.matches(caller, path, headers, address));
         match rule.map_or(self.default, |rule| rule.action) {

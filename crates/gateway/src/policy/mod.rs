@@ -3,7 +3,9 @@
 //! A config's policies are made ready aside, and put in place with it. A call looks its listener's policy up once.
 
 mod access;
+mod admission;
 mod caller;
+mod edits;
 mod issuer;
 mod key_source;
 mod pattern;
@@ -17,9 +19,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 pub(crate) use access::ListenerPolicy;
+pub(crate) use admission::Admission;
+pub(crate) use edits::{editable, settable};
 pub(crate) use key_source::KeySource;
 pub(crate) use pattern::{AddressRange, IdentityPattern, TextPattern};
-pub(crate) use quota::QuotaHold;
 
 use crate::config::{Config, Listener};
 use crate::metrics::Metrics;

@@ -15,6 +15,7 @@ mod crowds;
 mod cut;
 mod deadlines;
 mod direct_connections;
+mod edits;
 mod egress;
 mod egress_limits;
 mod ended;

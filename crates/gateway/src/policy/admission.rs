@@ -1,0 +1,61 @@
+//! A call that its listener's policy has let in.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::access::ListenerPolicy;
+use super::quota::QuotaHold;
+use super::token::Token;
+
+/// What is known of a call by its policy, until it ends.
+#[derive(Default)]
+pub(crate) struct Admission {
+    policy: Option<Arc<ListenerPolicy>>,
+    token: Option<Arc<Token>>,
+    identity: String,
+    /// What it has of quotas.
+    holds: Vec<QuotaHold>,
+}
+
+impl Admission {
+    pub(super) fn new(
+        policy: Arc<ListenerPolicy>,
+        token: Option<Arc<Token>>,
+        identity: String,
+        holds: Vec<QuotaHold>,
+    ) -> Admission {
+        Admission { policy: Some(policy), token, identity, holds }
+    }
+
+    /// The name that its caller goes by; empty without one.
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Puts a request's headers in order for a backend.
+    pub(crate) fn edit_request(&self, headers: &mut HeaderMap) {
+        if let Some(policy) = &self.policy {
+            policy.edits().edit_request(headers, self.token.as_ref());
+        }
+    }
+
+    /// Puts an answer's headers in order for the client.
+    pub(crate) fn edit_answer(&self, headers: &mut HeaderMap) {
+        if let Some(policy) = &self.policy {
+            policy.edits().edit_answer(headers);
+        }
+    }
+
+    /// Puts an answer's trailers in order for the client.
+    pub(crate) fn edit_trailers(&self, trailers: &mut HeaderMap) {
+        if let Some(policy) = &self.policy {
+            policy.edits().edit_trailers(trailers);
+        }
+    }
+
+    /// The call has ended.
+    pub(crate) fn end(&mut self) {
+        self.holds.clear();
+    }
+}
