@@ -112,6 +112,28 @@ impl Client {
         Client { owner, ..self }
     }
 
+    /// At an address of the network, which its share is counted by.
+    pub(crate) fn of_network(address: SocketAddr) -> Client {
+        let counted = counted_by(address);
+        let client = Client::at(&address.to_string(), Class::of(counted)).with_ip(address.ip());
+        client.of_owner(Some(Owner::Address(counted)))
+    }
+
+    /// The same connection, whose proxy says that a call comes from an address.
+    pub(crate) fn forwarded(&self, address: SocketAddr) -> Client {
+        let counted = counted_by(address);
+        let mut client = Client {
+            pairs: self.pairs.iter().filter(|(name, _)| *name != Caller::ADDRESS).cloned().collect(),
+            address: address.to_string(),
+            ip: Some(address.ip().to_canonical()),
+            owner: Some(Owner::Address(counted)),
+            class: Class::of(counted),
+            ..self.clone()
+        };
+        client.say(Caller::ADDRESS, &address.to_string());
+        client
+    }
+
     /// Of a listener.
     pub(crate) fn at_listener(self, listener: &Arc<str>) -> Client {
         Client { listener: listener.clone(), ..self }
@@ -172,6 +194,14 @@ impl Client {
     /// With whom it shares.
     pub(crate) fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
+    }
+
+    /// The address that it shares by, if it is one.
+    pub(crate) fn address_owner(&self) -> Option<IpAddr> {
+        match self.owner {
+            Some(Owner::Address(address)) => Some(address),
+            _ => None,
+        }
     }
 
     /// What its connection holds of groups.

@@ -102,6 +102,12 @@ pub struct Listener {
     /// Browsers: gRPC-Web, and which pages may call. Without it, gRPC alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebConfig>,
+    /// Balancers, by address or range, whose connections begin with a PROXY header, version 2. With any, connections from elsewhere, and such without a header, are refused.
+    #[serde(default)]
+    pub proxy_protocol: Vec<String>,
+    /// Proxies, by address or range, whose `x-forwarded-for` says where a call comes from.
+    #[serde(default)]
+    pub forwarded_for: Vec<String>,
     /// What its clients may do, a name under `[policies]`. Without it, everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,

@@ -27,7 +27,7 @@ use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
-use crate::policy::{Admission, ListenerPolicies};
+use crate::policy::{Admission, ListenerEdge, ListenerPolicies};
 use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
@@ -77,6 +77,14 @@ impl Frontend {
         // One config for all of the call.
         let config = self.config.load_full();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
+        let edge = self.policies.of_listener(client.listener());
+        let real = edge.as_ref().map(|edge| edge.client_of(client, request.headers_mut()));
+        let (client, unclear) = match real {
+            Some(Ok(real)) => (real, None),
+            Some(Err(refused)) => (client.clone(), Some(refused)),
+            None => (client.clone(), None),
+        };
+        let client = &client;
         let passage = Arc::new(Passage::new(client));
         let began = Instant::now();
         let mut record = Record {
@@ -103,7 +111,11 @@ impl Frontend {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
-        match self.admit(&request, client, &record.path).await {
+        let admitted = match unclear {
+            Some(refused) => Err(refused),
+            None => self.admit(edge.as_deref(), &request, client, &record.path).await,
+        };
+        match admitted {
             Ok(admission) => {
                 admission.edit_request(request.headers_mut());
                 record.admission = admission;
@@ -150,11 +162,12 @@ impl Frontend {
     /// Holds a call to the policy of its listener.
     async fn admit(
         &self,
+        edge: Option<&ListenerEdge>,
         request: &Request<Incoming>,
         client: &Client,
         path: &str,
     ) -> Result<Admission, Refused> {
-        let Some(policy) = self.policies.of_listener(client.listener()) else {
+        let Some(policy) = edge.and_then(ListenerEdge::policy) else {
             return Ok(Admission::default());
         };
         let group = self.backend_connections.group_of(path);

@@ -51,6 +51,7 @@ mod peer;
 mod policies;
 mod policy;
 mod process_metrics;
+mod proxied;
 mod reflection;
 mod refusal;
 mod reload;

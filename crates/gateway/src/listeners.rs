@@ -10,19 +10,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tollfree::gateway::{BindError, RateLimitedLog, SocketFile, SocketMode, bind_unix};
 
-use crate::client::{Class, Client, counted_by};
-use crate::config::Listener;
+use crate::client::{Class, Client};
+use crate::config::{Config, Listener};
 use crate::connection;
 use crate::descriptors;
 use crate::frontend::Frontend;
 use crate::metrics::Metrics;
 use crate::passed::{self, Passed};
+use crate::proxied::read_header;
 use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::shares::Owner;
@@ -31,6 +32,10 @@ use crate::tls::{Certificates, Protocol, TlsError};
 /// How long nobody is accepted after that has failed, as it does without a free descriptor: at first, and when it fails again and again.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a connection that is refused stays open, so that its client does not come again at once.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// Refused connections that stay open so. Their descriptors come out of those that are kept back.
+const AWAY_MAX: usize = 64;
 static NOT_ACCEPTED: RateLimitedLog = RateLimitedLog::new();
 
 /// Why a listener can't be had.
@@ -70,12 +75,25 @@ pub(crate) struct Places {
     config: Current,
     taken: Mutex<Taken>,
     metrics: Arc<Metrics>,
+    turned_away: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Taken {
     count: u32,
     by_address: HashMap<IpAddr, u32>,
+}
+
+impl Taken {
+    fn count_address(&mut self, address: Option<IpAddr>, config: &Config) -> Result<(), Refusal> {
+        let Some(address) = address else { return Ok(()) };
+        let most = descriptors::connections_per_address_max(config);
+        if self.by_address.get(&address).is_some_and(|count| *count >= most) {
+            return Err(Refusal::ConnectionsPerAddress);
+        }
+        *self.by_address.entry(address).or_default() += 1;
+        Ok(())
+    }
 }
 
 /// One connection's place, until it is dropped.
@@ -86,7 +104,7 @@ pub(crate) struct Admitted {
 
 impl Places {
     pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Places {
-        Places { config, taken: Mutex::default(), metrics }
+        Places { config, taken: Mutex::default(), metrics, turned_away: Arc::new(Semaphore::new(AWAY_MAX)) }
     }
 
     /// Where `address` is none, those that come share with nobody, or are of this host.
@@ -96,16 +114,20 @@ impl Places {
         if taken.count >= descriptors::connections_max(&config) {
             return Err(Refusal::Connections);
         }
-        if let Some(address) = address {
-            let of_address = taken.by_address.entry(address).or_default();
-            if *of_address >= descriptors::connections_per_address_max(&config) {
-                return Err(Refusal::ConnectionsPerAddress);
-            }
-            *of_address += 1;
-        }
+        taken.count_address(address, &config)?;
         taken.count += 1;
         self.metrics.connections.inc();
         Ok(Admitted { places: self.clone(), address })
+    }
+}
+
+impl Admitted {
+    /// The connection turns out to be an address'.
+    fn count(&mut self, address: Option<IpAddr>) -> Result<(), Refusal> {
+        let config = self.places.config.load();
+        self.places.taken.lock().count_address(address, &config)?;
+        self.address = address;
+        Ok(())
     }
 }
 
@@ -259,9 +281,7 @@ impl Socket {
                 let (stream, address) = listener.accept().await?;
                 // Without it, an answer waits for the client's acknowledgement of the one before.
                 _ = stream.set_nodelay(true);
-                let counted = counted_by(address);
-                let client = Client::at(&address.to_string(), Class::of(counted)).with_ip(address.ip());
-                Ok((WorldStream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
+                Ok((WorldStream::Tcp(stream), Client::of_network(address)))
             }
             Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
@@ -279,6 +299,7 @@ impl Socket {
 }
 
 /// What each newcomer passes.
+#[derive(Clone)]
 struct Entrance {
     listener: Arc<str>,
     frontend: Arc<Frontend>,
@@ -288,39 +309,53 @@ struct Entrance {
 }
 
 impl Entrance {
-    fn enter<S>(&self, stream: S, client: Client, connections: &mut JoinSet<()>)
+    fn enter<S>(&self, mut stream: S, client: Client, connections: &mut JoinSet<()>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let client = client.at_listener(&self.listener);
-        let listener = self.frontend.config.load().listeners.get(&*self.listener).cloned();
-        let client = match listener.is_some_and(|listener| listener.shared_addresses) {
-            true => client.of_owner(None),
-            false => client,
-        };
-        let address = match client.owner() {
-            Some(Owner::Address(address)) => Some(*address),
-            _ => None,
-        };
-        let admitted = match self.places.admit(address) {
-            Ok(admitted) => admitted,
-            Err(why) => {
-                let words = format!("too many connections: limits.{} are open already", why.name());
-                self.frontend.metrics.refused(why, &client, "", &words);
-                if self.certificates.is_none() {
-                    // Best effort, and never waited for: what doesn't fit into the socket is not said.
-                    send_away(stream, why);
-                }
-                return;
+        let edge = self.frontend.policies.of_listener(&self.listener);
+        let is_proxied = match edge.as_ref().and_then(|edge| edge.balancers()) {
+            None => false,
+            Some(balancers) if client.ip().is_some_and(|ip| balancers.contain(ip)) => true,
+            Some(_) => {
+                let words = "the connection does not come from listeners.*.proxy_protocol, and closed";
+                return self.frontend.metrics.refused(Refusal::Proxy, &client, "", words);
             }
         };
-        let (frontend, mut stopping, listener) =
-            (self.frontend.clone(), self.stopping.clone(), self.listener.clone());
-        let begun_by = Instant::now() + Duration::from_millis(frontend.config.load().limits.handshake_ms);
-        let config = self.certificates.as_ref().map(|certificates| certificates.current());
+        // Where the client is behind a balancer, it is not known yet whose connection it is.
+        let client = if is_proxied { client.of_owner(None) } else { self.with_owner(client) };
+        let mut admitted = match self.places.admit(client.address_owner()) {
+            Ok(admitted) => admitted,
+            Err(why) => return self.refuse(stream, why, &client, connections),
+        };
+        let entrance = self.clone();
+        let begun_by =
+            Instant::now() + Duration::from_millis(self.frontend.config.load().limits.handshake_ms);
         connections.spawn(async move {
+            let Entrance { frontend, mut stopping, listener, certificates, .. } = entrance.clone();
+            let mut client = client;
+            if is_proxied {
+                let header = tokio::time::timeout_at(begun_by, read_header(&mut stream));
+                let header = tokio::select! {
+                    header = header => header,
+                    // Nobody has called yet.
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                };
+                match header.unwrap_or_else(|_| Err("a PROXY header did not come in time".into())) {
+                    // The balancer itself looks whether somebody is here.
+                    Ok(None) => {}
+                    Ok(Some(address)) => client = Client::of_network(address).at_listener(&listener),
+                    Err(words) => return frontend.metrics.refused(Refusal::Proxy, &client, "", &words),
+                }
+                client = entrance.with_owner(client);
+                if let Err(why) = admitted.count(client.address_owner()) {
+                    drop(admitted);
+                    return entrance.send_away(stream, why, &client).await;
+                }
+            }
             let _admitted = admitted;
-            let Some(config) = config else {
+            let Some(config) = certificates.map(|certificates| certificates.current()) else {
                 return connection::serve(frontend, stream, client, (&listener, false), begun_by, stopping)
                     .await;
             };
@@ -349,17 +384,56 @@ impl Entrance {
             connection::serve(frontend, stream, client, (&listener, true), begun_by, stopping).await;
         });
     }
+
+    /// Where many clients come by one address, none shares with another.
+    fn with_owner(&self, client: Client) -> Client {
+        let listener = self.frontend.config.load().listeners.get(&*self.listener).cloned();
+        match listener.is_some_and(|listener| listener.shared_addresses) {
+            true => client.of_owner(None),
+            false => client,
+        }
+    }
+
+    /// Refuses a connection. It is closed after a pause, which its client waits for: clients that connect again at once come once in that time.
+    fn refuse<S>(&self, stream: S, why: Refusal, client: &Client, connections: &mut JoinSet<()>)
+    where
+        S: AsyncWrite + Unpin + Send + 'static,
+    {
+        if self.places.turned_away.available_permits() == 0 {
+            // There are many already that wait: this one is closed at once.
+            return self.frontend.metrics.refused(why, client, "", &too_many(why));
+        }
+        let (entrance, client) = (self.clone(), client.clone());
+        connections.spawn(async move { entrance.send_away(stream, why, &client).await });
+    }
+
+    async fn send_away<S: AsyncWrite + Unpin>(mut self, mut stream: S, why: Refusal, client: &Client) {
+        self.frontend.metrics.refused(why, client, "", &too_many(why));
+        let Ok(_turn) = self.places.turned_away.clone().try_acquire_owned() else { return };
+        tokio::select! {
+            () = tokio::time::sleep(AWAY_PAUSE) => {}
+            _ = self.stopping.wait_for(|stop| *stop) => {}
+        }
+        if self.certificates.is_none() {
+            say_why(&mut stream, why);
+        }
+    }
 }
 
-/// Says by HTTP/2 why a connection is closed: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM and words.
-fn send_away<S: AsyncWrite + Unpin>(mut stream: S, why: Refusal) {
-    let words = format!("too many connections: limits.{} are open already", why.name());
-    let mut bytes = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+fn too_many(why: Refusal) -> String {
+    format!("too many connections: limits.{} are open already", why.name())
+}
+
+/// Says by HTTP/2 why a connection is closed: GOAWAY with ENHANCE_YOUR_CALM and words. There are no SETTINGS before it: a client that has
+/// them takes the connection for one that was there, and connects again without a pause. Best effort, and never waited for: what doesn't fit
+/// into the socket is not said.
+fn say_why<S: AsyncWrite + Unpin>(stream: &mut S, why: Refusal) {
+    let words = too_many(why);
     // The words are some 80 bytes: their length fits into one byte.
-    bytes.extend([0, 0, (words.len() + 8).min(255) as u8, 7, 0, 0, 0, 0, 0]);
+    let mut bytes = vec![0, 0, (words.len() + 8).min(255) as u8, 7, 0, 0, 0, 0, 0];
     bytes.extend([0, 0, 0, 0, 0, 0, 0, 11]);
     bytes.extend(words.as_bytes());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    _ = std::pin::Pin::new(&mut stream).poll_write(&mut cx, &bytes);
-    _ = std::pin::Pin::new(&mut stream).poll_shutdown(&mut cx);
+    _ = std::pin::Pin::new(&mut *stream).poll_write(&mut cx, &bytes);
+    _ = std::pin::Pin::new(stream).poll_shutdown(&mut cx);
 }

@@ -11,6 +11,10 @@ pub(crate) enum Refusal {
     Connections,
     /// Too many connections of one address.
     ConnectionsPerAddress,
+    /// What a balancer says of a client is missing or of no use, or a connection does not come from a balancer.
+    Proxy,
+    /// What a proxy says of a call's client is no address.
+    Forwarded,
     /// TLS or HTTP/2 did not begin in time, or not well.
     Handshake,
     /// A connection without calls.
@@ -76,9 +80,11 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 33] = [
+    pub(crate) const ALL: [Refusal; 35] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
+        Refusal::Proxy,
+        Refusal::Forwarded,
         Refusal::Handshake,
         Refusal::Idle,
         Refusal::Age,
@@ -116,6 +122,8 @@ impl Refusal {
         match self {
             Refusal::Connections => "connections",
             Refusal::ConnectionsPerAddress => "connections_per_address",
+            Refusal::Proxy => "proxy",
+            Refusal::Forwarded => "forwarded",
             Refusal::Handshake => "handshake",
             Refusal::Idle => "idle",
             Refusal::Age => "age",

@@ -217,6 +217,19 @@ pub(super) fn check(config: &Config, complaints: &mut Complaints) {
             complaints.add(&["listeners", name, "policy"], problem);
         }
     }
+    for (name, listener) in &config.listeners {
+        for (key, ranges) in
+            [("proxy_protocol", &listener.proxy_protocol), ("forwarded_for", &listener.forwarded_for)]
+        {
+            for problem in ranges.iter().filter_map(|text| AddressRange::parse(text).err()) {
+                complaints.add(&["listeners", name, key], problem);
+            }
+            if !ranges.is_empty() && listener.address.starts_with("unix:") {
+                let problem = "is for addresses of a network, and the listener has a path";
+                complaints.add(&["listeners", name, key], problem);
+            }
+        }
+    }
     for (name, policy) in &config.policies {
         let at = |key| ["policies", name, key];
         for group in policy.groups.iter().filter(|group| !config.groups.contains_key(*group)) {

@@ -423,6 +423,14 @@ mod tests {
             "[policies.p.headers]\nrequest.claims = { x-user = \"sub\" }\nanswer.set = { tollfree-x = \"a\" }\n",
             &["s.toml:2: policies.p.headers.request.claims.x-user", "jwt", "s.toml:3:", "tollfree-x"],
         ),
+        (
+            "[listeners.a]\naddress = \"a:1\"\nproxy_protocol = [\"10.0.0.0\", \"ten\"]\n",
+            &["s.toml:3: listeners.a.proxy_protocol", "\"ten\"", "192.0.2.0/24"],
+        ),
+        (
+            "[listeners.a]\naddress = \"unix:/a\"\nforwarded_for = [\"10.0.0.0/8\"]\n",
+            &["s.toml:3: listeners.a.forwarded_for", "a path"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

@@ -24,8 +24,13 @@ pub(crate) use edits::{editable, settable};
 pub(crate) use key_source::KeySource;
 pub(crate) use pattern::{AddressRange, IdentityPattern, TextPattern};
 
+use http::HeaderMap;
+
+use crate::client::Client;
 use crate::config::{Config, Listener};
 use crate::metrics::Metrics;
+use crate::proxied::{TrustedSources, forwarded_for};
+use crate::refusal::Refused;
 use issuer::{Followed, Issuer};
 
 /// A policy that can't be had: the key, and why.
@@ -38,14 +43,47 @@ pub struct PolicyError {
 
 /// What was read for policies of a config, to be put in place.
 pub(crate) struct PreparedPolicies {
-    by_listener: HashMap<String, Arc<ListenerPolicy>>,
+    by_listener: HashMap<String, Arc<ListenerEdge>>,
     policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Issuer>>,
 }
 
+/// What holds for the clients of a listener.
+pub(crate) struct ListenerEdge {
+    policy: Option<Arc<ListenerPolicy>>,
+    /// With any, connections come from them.
+    balancers: Option<TrustedSources>,
+    proxies: Option<TrustedSources>,
+}
+
+impl ListenerEdge {
+    pub(crate) fn policy(&self) -> Option<&Arc<ListenerPolicy>> {
+        self.policy.as_ref()
+    }
+
+    /// Who begins connections by saying where they come from.
+    pub(crate) fn balancers(&self) -> Option<&TrustedSources> {
+        self.balancers.as_ref()
+    }
+
+    /// Who is the client of a call that has come by a connection of `client`.
+    ///
+    /// # Errors
+    /// A proxy says something that is no address.
+    pub(crate) fn client_of(
+        &self,
+        client: &Arc<Client>,
+        headers: &mut HeaderMap,
+    ) -> Result<Arc<Client>, Refused> {
+        let (Some(proxies), Some(ip)) = (&self.proxies, client.ip()) else { return Ok(client.clone()) };
+        let found = forwarded_for(headers, proxies, ip)?;
+        Ok(found.map_or_else(|| client.clone(), |address| Arc::new(client.forwarded(address))))
+    }
+}
+
 /// The policies that hold, by listener.
 struct HeldPolicies {
-    by_listener: HashMap<String, Arc<ListenerPolicy>>,
+    by_listener: HashMap<String, Arc<ListenerEdge>>,
     /// By name. Listeners with the same have one between them.
     policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Followed>>,
@@ -93,8 +131,8 @@ impl ListenerPolicies {
         }));
     }
 
-    /// The policy of a listener, if it has one.
-    pub(crate) fn of_listener(&self, listener: &str) -> Option<Arc<ListenerPolicy>> {
+    /// What holds for a listener. None for calls that come by none.
+    pub(crate) fn of_listener(&self, listener: &str) -> Option<Arc<ListenerEdge>> {
         self.held.load().by_listener.get(listener).cloned()
     }
 }
@@ -135,8 +173,18 @@ fn prepare(config: &Config, before: &HeldPolicies) -> Result<PreparedPolicies, P
         policies.insert(name.clone(), ready);
     }
     let of_listener = |(name, listener): (&String, &Listener)| {
-        Some((name.clone(), policies.get(listener.policy.as_ref()?)?.clone()))
+        let sources = |key: &str, ranges: &[String]| {
+            let parsed = TrustedSources::parse(ranges);
+            parsed.map_err(|problem| PolicyError { key: format!("listeners.{name}.{key}"), problem })
+        };
+        let policy = listener.policy.as_ref().and_then(|policy| policies.get(policy).cloned());
+        let edge = ListenerEdge {
+            policy,
+            balancers: sources("proxy_protocol", &listener.proxy_protocol)?,
+            proxies: sources("forwarded_for", &listener.forwarded_for)?,
+        };
+        Ok((name.clone(), Arc::new(edge)))
     };
-    let by_listener = config.listeners.iter().filter_map(of_listener).collect();
+    let by_listener = config.listeners.iter().map(of_listener).collect::<Result<_, PolicyError>>()?;
     Ok(PreparedPolicies { by_listener, policies, issuers })
 }

@@ -42,6 +42,7 @@ mod pages;
 mod placed;
 mod policies;
 pub(crate) mod probe;
+mod proxied;
 mod quotas;
 mod raw;
 mod registers;
