@@ -113,7 +113,7 @@ impl Frontend {
         }
         let admitted = match unclear {
             Some(refused) => Err(refused),
-            None => self.admit(edge.as_deref(), &request, client, &record.path).await,
+            None => self.admit(edge.as_deref(), request.headers(), client, &record.path).await,
         };
         match admitted {
             Ok(admission) => {
@@ -163,7 +163,7 @@ impl Frontend {
     async fn admit(
         &self,
         edge: Option<&ListenerEdge>,
-        request: &Request<Incoming>,
+        headers: &http::HeaderMap,
         client: &Client,
         path: &str,
     ) -> Result<Admission, Refused> {
@@ -171,7 +171,7 @@ impl Frontend {
             return Ok(Admission::default());
         };
         let group = self.backend_connections.group_of(path);
-        policy.admit(client, path, request.headers(), group.as_deref()).await
+        policy.admit(client, path, headers, group.as_deref()).await
     }
 
     /// Has a backend connection answer.

@@ -291,3 +291,17 @@ async fn a_browser_that_does_not_read_is_cut_off() {
     lab.until_figure("tollfree_gateway_connections", |count| count == 0.0).await;
     drop(socket);
 }
+
+#[tokio::test]
+async fn a_policy_holds_for_pages_too() {
+    let policy = "listeners.world.policy = \"p\"\npolicies.p.rules = [{ action = \"allow\", methods = [\"tollfree.probe.v1.Probe/Unary\"] }]\n";
+    let lab = start(policy).await;
+    let _attached = lab.attach("default").await;
+    for version in [Version::Http1, Version::Http2] {
+        let body = framed(&Ask::default());
+        let (_, answer) = ask(&lab, version, request(UNARY, "application/grpc-web", body.clone())).await;
+        assert_eq!(parts(&answer).1["grpc-status"], "0");
+        let (response, _) = ask(&lab, version, request(DOWN, "application/grpc-web", body)).await;
+        assert_eq!(response.headers()["grpc-status"], "16", "{version:?}");
+    }
+}
