@@ -11,6 +11,7 @@ mod load_balancing;
 mod names;
 mod places;
 mod registers;
+mod route_rules;
 #[cfg(test)]
 mod schema;
 mod web;
@@ -32,6 +33,7 @@ pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
 pub use names::{FileMode, UserGroup};
 pub(crate) use registers::Origins;
 pub use web::WebConfig;
+pub use route_rules::{MirrorConfig, RouteRule};
 
 /// Everything that can be configured.
 ///
@@ -55,6 +57,8 @@ pub struct Config {
     pub groups: BTreeMap<String, Group>,
     /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
     pub routes: BTreeMap<String, String>,
+    /// Rules for calls of the world, in order: the first that matches a call decides before `routes`.
+    pub route_rules: Vec<RouteRule>,
     /// What the clients of listeners may do, by a name that listeners have.
     pub policies: BTreeMap<String, AccessPolicy>,
     /// Who signs tokens, by a name that policies have.

@@ -26,8 +26,9 @@ use crate::deadline;
 use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
+use crate::mirror::{Mirror, Tapped};
 use crate::monitor::{Stage, Timeline};
-use crate::policy::{Admission, ListenerEdge, ListenerPolicies};
+use crate::policy::{Admission, ListenerEdge, ListenerPolicies, Route};
 use crate::reflection::Reflection;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
@@ -85,6 +86,7 @@ impl Frontend {
             None => (client.clone(), None),
         };
         let client = &client;
+        let route = self.policies.route(&path, request.headers());
         let passage = Arc::new(Passage::new(client));
         let began = Instant::now();
         let mut record = Record {
@@ -114,6 +116,9 @@ impl Frontend {
         let admitted = match unclear {
             Some(refused) => Err(refused),
             None => self.admit(edge.as_deref(), request.headers(), client, &record.path).await,
+            None => {
+                self.admit(edge.as_deref(), &request, client, (&record.path, route.group.as_deref())).await
+            }
         };
         match admitted {
             Ok(admission) => {
@@ -126,7 +131,7 @@ impl Frontend {
                 return own(status.into_http(), config, record);
             }
         }
-        let rules = self.backend_connections.rules_of(&record.path, None);
+        let rules = self.backend_connections.rules_of(&record.path, route.group.as_deref());
         let most = rules.as_ref().and_then(|rules| rules.timeout(request.uri().path()));
         let limited = deadline::limit(request.headers_mut(), most);
         let own_service = match service_of(&record.path) {
@@ -143,13 +148,16 @@ impl Frontend {
                     let answer = own(service.answer(request).await, config, record);
                     return answer.map(|answer| answer.until(deadline));
                 }
-                None => match self.hand_on(request, client, &config, &mut record, (deadline, rules)).await {
-                    Ok((response, place)) => {
-                        let answer = own(response, config, record);
-                        return answer.map(|answer| answer.at(place).until(deadline));
+                None => {
+                    match self.hand_on(request, client, &config, &mut record, (deadline, rules, route)).await
+                    {
+                        Ok((response, place)) => {
+                            let answer = own(response, config, record);
+                            return answer.map(|answer| answer.at(place).until(deadline));
+                        }
+                        Err(refused) => refused,
                     }
-                    Err(refused) => refused,
-                },
+                }
             },
             Err(refused) => refused,
         };
@@ -165,13 +173,15 @@ impl Frontend {
         edge: Option<&ListenerEdge>,
         headers: &http::HeaderMap,
         client: &Client,
-        path: &str,
+        (path, group): (&str, Option<&str>),
     ) -> Result<Admission, Refused> {
         let Some(policy) = edge.and_then(ListenerEdge::policy) else {
             return Ok(Admission::default());
         };
         let group = self.backend_connections.group_of(path);
         policy.admit(client, path, headers, group.as_deref()).await
+        let group = group.map(str::to_owned).or_else(|| self.backend_connections.group_of(path));
+        policy.admit(client, path, request.headers(), group.as_deref()).await
     }
 
     /// Has a backend connection answer.
@@ -179,9 +189,11 @@ impl Frontend {
         &self,
         request: Request<B>,
         client: &Client,
+        request: Request<Incoming>,
+        client: &Arc<Client>,
         config: &Arc<Config>,
         record: &mut Record,
-        (deadline, rules): (Option<Instant>, Option<Arc<CallRules>>),
+        (deadline, rules, route): (Option<Instant>, Option<Arc<CallRules>>, Route),
     ) -> Result<(Response<Body>, crate::backend_connections::Place), Refused> {
         let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
@@ -197,7 +209,7 @@ impl Frontend {
         let passage = record.passage.clone();
         let mut wanted = Wanted {
             path: &record.path,
-            group: None,
+            group: route.group.as_deref(),
             client,
             owner: client.owner(),
             has_message: false,
@@ -205,6 +217,18 @@ impl Frontend {
             deadline,
         };
         let body = Http2RequestBody::new(body, wanted.deadline);
+        let body = match route.mirror {
+            None => Tapped::none(body),
+            Some(place) => {
+                let mirror = Mirror {
+                    backend_connections: self.backend_connections.clone(),
+                    metrics: self.metrics.clone(),
+                    config: config.clone(),
+                    client: client.clone(),
+                };
+                mirror.begin(place, &parts, body, deadline)
+            }
+        };
         let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);
         let (place, asked) =
             arrival::place(&self.backend_connections, &mut wanted, (&passage, limits), asked).await?;

@@ -42,6 +42,7 @@ mod listeners;
 pub mod load_balancing;
 mod memory;
 mod metrics;
+mod mirror;
 mod monitor;
 mod notices;
 mod outliers;
@@ -91,12 +92,7 @@ use crate::reload::Current;
 use crate::traces::Traces;
 
 pub use backends::BackendsError;
-pub use config::{
-    AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config,
-    ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing,
-    HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, OnUnconvertible, Policy, Profile,
-    QuotaShare, Register, RequestEdits, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word,
-};
+pub use config::{AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing, HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig, OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word};
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;
 pub use listeners::ListenError;

@@ -86,6 +86,13 @@ fn build_info() -> Info<[(&'static str, &'static str); 1]> {
 /// Codes that a call can end with.
 const STATUSES: usize = 17;
 
+/// Copies of calls for a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCopies {
+    group: String,
+    became: &'static str,
+}
+
 /// One backend connection: its process and its number there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfBackend {
@@ -138,6 +145,7 @@ pub(crate) struct Metrics {
     backend_connections: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     hangs: Family<OfGroup, Counter>,
+    copies: Family<OfCopies, Counter>,
     ejections: Family<OfGroup, Counter>,
     calls: Family<OfGroupAndStatus, Counter>,
     call_seconds: Family<OfGroup, Histogram>,
@@ -190,6 +198,7 @@ impl Metrics {
             backend_connections: Family::default(),
             outstanding: Family::default(),
             hangs: Family::default(),
+            copies: Family::default(),
             ejections: Family::default(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
@@ -348,6 +357,8 @@ impl Metrics {
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         let failures = metrics.config_failures.clone();
         own.register("config_reload_failures", "Configs that could not be used when read again", failures);
+        let copies = metrics.copies.clone();
+        own.register("copies", "Copies of calls for a mirror, by what became of them", copies);
         let failures = metrics.jwks_failures.clone();
         own.register("jwks_failures", "Keys of token issuers that could not be read", failures);
         let left_out = "Lines that this process has not written to its log, since there were many like them";
@@ -550,6 +561,11 @@ impl Metrics {
 
     pub(crate) fn hangs(&self, group: &str) -> Counter {
         self.hangs.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    /// Copies of calls for a group, by what became of them.
+    pub(crate) fn copies(&self, group: &str, became: &'static str) -> Counter {
+        self.copies.get_or_create_owned(&OfCopies { group: group.to_owned(), became })
     }
 
     pub(crate) fn ejections(&self, group: &str) -> Counter {

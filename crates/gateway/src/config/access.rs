@@ -267,6 +267,25 @@ pub(super) fn methods(methods: &BTreeSet<String>, path: &[&str], complaints: &mu
     }
 }
 
+fn patterns(patterns: &BTreeMap<String, String>, path: &[&str], complaints: &mut Complaints) {
+    for (name, pattern) in patterns {
+        if let Err(problem) = TextPattern::parse(pattern) {
+            complaints.add(path, format!("{name}: {problem}"));
+        }
+    }
+}
+
+pub(super) fn header_patterns(
+    headers: &BTreeMap<String, String>,
+    path: &[&str],
+    complaints: &mut Complaints,
+) {
+    patterns(headers, path, complaints);
+    for name in headers.keys().filter(|name| http::HeaderName::from_lowercase(name.as_bytes()).is_err()) {
+        complaints.add(path, format!("\"{name}\" is no name of a header: write it in small letters"));
+    }
+}
+
 fn check_rule(rule: &AccessRule, policy: &AccessPolicy, path: &[&str], complaints: &mut Complaints) {
     let at = |key| [path, &[key]].concat();
     for identity in &rule.identities {
@@ -275,17 +294,8 @@ fn check_rule(rule: &AccessRule, policy: &AccessPolicy, path: &[&str], complaint
         }
     }
     methods(&rule.methods, &at("methods"), complaints);
-    for (key, patterns) in [("headers", &rule.headers), ("claims", &rule.claims)] {
-        for (name, pattern) in patterns {
-            if let Err(problem) = TextPattern::parse(pattern) {
-                complaints.add(&at(key), format!("{name}: {problem}"));
-            }
-            if key == "headers" && http::HeaderName::from_lowercase(name.as_bytes()).is_err() {
-                complaints
-                    .add(&at(key), format!("\"{name}\" is no name of a header: write it in small letters"));
-            }
-        }
-    }
+    header_patterns(&rule.headers, &at("headers"), complaints);
+    patterns(&rule.claims, &at("claims"), complaints);
     if !rule.claims.is_empty() && policy.jwt.is_empty() {
         complaints.add(&at("claims"), "needs tokens that are checked: name their issuer in the policy's jwt");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollfree::gateway::{CallRules, check_service_config};
 
-use super::{Config, WebConfig, access, device, load_balancing};
+use super::{Config, WebConfig, access, device, load_balancing, route_rules};
 use crate::access_line::Template;
 use crate::passed::SCHEME;
 use crate::target::Name;
@@ -32,6 +32,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     targets(config, &mut complaints);
     routes(config, &mut complaints);
     access::check(config, &mut complaints);
+    route_rules::check(config, &mut complaints);
     traces(config, &mut complaints);
     complaints.hear(
         load_balancing::check(&config.load_balancing)

@@ -431,6 +431,16 @@ mod tests {
             "[listeners.a]\naddress = \"unix:/a\"\nforwarded_for = [\"10.0.0.0/8\"]\n",
             &["s.toml:3: listeners.a.forwarded_for", "a path"],
         ),
+        ("[[route_rules]]\nmethods = [\"a.B\"]\n", &["s.toml:1: route_rules.0", "groups, mirror"]),
+        ("[[route_rules]]\ngroups = { g = 1 }\n", &["s.toml:2: route_rules.0.groups", "\"g\""]),
+        (
+            "[groups.g]\n[[route_rules]]\ngroups = { g = 0 }\n",
+            &["s.toml:3: route_rules.0.groups", "1 to 1000000"],
+        ),
+        (
+            "[groups.g]\n[[route_rules]]\nmirror = { group = \"g\", percent = 101 }\n",
+            &["s.toml:3: route_rules.0.mirror.percent", "1 to 100"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

@@ -10,7 +10,7 @@ use super::admission::Admission;
 use super::caller::CallerIdentity;
 use super::edits::ReadyEdits;
 use super::issuer::{Issuer, Unaccepted};
-use super::pattern::{AddressRange, IdentityPattern, TextPattern, has_method};
+use super::pattern::{AddressRange, HeaderPatterns, IdentityPattern, TextPattern, has_method};
 use super::quota::{Quota, QuotaHold};
 use super::token::{TOKEN_LEN_MAX, Token, claimed_issuer};
 use crate::client::Client;
@@ -23,7 +23,7 @@ struct ReadyRule {
     action: AccessAction,
     identities: Vec<IdentityPattern>,
     methods: std::collections::BTreeSet<String>,
-    headers: Vec<(String, TextPattern)>,
+    headers: HeaderPatterns,
     claims: Vec<(String, TextPattern)>,
     addresses: Vec<AddressRange>,
 }
@@ -56,7 +56,7 @@ impl ReadyRule {
                 .map(|text| IdentityPattern::parse(text))
                 .collect::<Result<_, _>>()?,
             methods: rule.methods.clone(),
-            headers: patterns(&rule.headers)?,
+            headers: HeaderPatterns::parse(&rule.headers)?,
             claims: patterns(&rule.claims)?,
             addresses: rule
                 .addresses
@@ -73,16 +73,12 @@ impl ReadyRule {
         headers: &HeaderMap,
         address: Option<IpAddr>,
     ) -> bool {
-        let has_header = |(name, pattern): &(String, TextPattern)| {
-            let values = headers.get_all(name.as_str());
-            values.iter().any(|value| pattern.matches(&String::from_utf8_lossy(value.as_bytes())))
-        };
         let has_claim = |(name, pattern): &(String, TextPattern)| {
             caller.token().is_some_and(|token| token.has_claim(name, pattern))
         };
         (self.identities.is_empty() || self.identities.iter().any(|identity| identity.matches(caller)))
             && has_method(&self.methods, path)
-            && self.headers.iter().all(has_header)
+            && self.headers.match_all(headers)
             && self.claims.iter().all(has_claim)
             && (self.addresses.is_empty()
                 || address.is_some_and(|address| self.addresses.iter().any(|range| range.contains(address))))

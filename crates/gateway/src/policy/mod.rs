@@ -10,6 +10,7 @@ mod issuer;
 mod key_source;
 mod pattern;
 mod quota;
+mod route;
 mod signatures;
 mod token;
 
@@ -23,6 +24,7 @@ pub(crate) use admission::Admission;
 pub(crate) use edits::{editable, settable};
 pub(crate) use key_source::KeySource;
 pub(crate) use pattern::{AddressRange, IdentityPattern, TextPattern};
+pub(crate) use route::{MirrorPlace, Route};
 
 use http::HeaderMap;
 
@@ -32,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::proxied::{TrustedSources, forwarded_for};
 use crate::refusal::Refused;
 use issuer::{Followed, Issuer};
+use route::RouteRules;
 
 /// A policy that can't be had: the key, and why.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,7 @@ pub(crate) struct PreparedPolicies {
     by_listener: HashMap<String, Arc<ListenerEdge>>,
     policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Issuer>>,
+    route_rules: Arc<RouteRules>,
 }
 
 /// What holds for the clients of a listener.
@@ -87,11 +91,17 @@ struct HeldPolicies {
     /// By name. Listeners with the same have one between them.
     policies: BTreeMap<String, Arc<ListenerPolicy>>,
     issuers: BTreeMap<String, Arc<Followed>>,
+    route_rules: Arc<RouteRules>,
 }
 
 impl HeldPolicies {
     fn none() -> HeldPolicies {
-        HeldPolicies { by_listener: HashMap::new(), policies: BTreeMap::new(), issuers: BTreeMap::new() }
+        HeldPolicies {
+            by_listener: HashMap::new(),
+            policies: BTreeMap::new(),
+            issuers: BTreeMap::new(),
+            route_rules: Arc::default(),
+        }
     }
 }
 
@@ -128,7 +138,13 @@ impl ListenerPolicies {
             by_listener: prepared.by_listener,
             policies: prepared.policies,
             issuers,
+            route_rules: prepared.route_rules,
         }));
+    }
+
+    /// Where a call of the world goes, as far as rules say.
+    pub(crate) fn route(&self, path: &str, headers: &HeaderMap) -> Route {
+        self.held.load().route_rules.route(path, headers)
     }
 
     /// What holds for a listener. None for calls that come by none.
@@ -186,5 +202,12 @@ fn prepare(config: &Config, before: &HeldPolicies) -> Result<PreparedPolicies, P
         Ok((name.clone(), Arc::new(edge)))
     };
     let by_listener = config.listeners.iter().map(of_listener).collect::<Result<_, PolicyError>>()?;
-    Ok(PreparedPolicies { by_listener, policies, issuers })
+    let route_rules = match before.route_rules.are_of(&config.route_rules) {
+        true => before.route_rules.clone(),
+        false => Arc::new(
+            RouteRules::new(&config.route_rules)
+                .map_err(|problem| PolicyError { key: "route_rules".into(), problem })?,
+        ),
+    };
+    Ok(PreparedPolicies { by_listener, policies, issuers, route_rules })
 }

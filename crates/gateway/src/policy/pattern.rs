@@ -1,8 +1,9 @@
 //! Patterns of rules: for texts, identities, methods and addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use ipnet::IpNet;
 
 use super::caller::CallerIdentity;
@@ -34,6 +35,27 @@ impl TextPattern {
         middle.iter().all(|part| {
             let found = rest.find(part.as_str());
             found.inspect(|at| rest = &rest[at + part.len()..]).is_some()
+        })
+    }
+}
+
+/// Patterns for headers, each by its name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeaderPatterns(Vec<(String, TextPattern)>);
+
+impl HeaderPatterns {
+    /// # Errors
+    /// A pattern is of no use.
+    pub(crate) fn parse(patterns: &BTreeMap<String, String>) -> Result<HeaderPatterns, String> {
+        let parsed = patterns.iter().map(|(name, text)| Ok((name.clone(), TextPattern::parse(text)?)));
+        parsed.collect::<Result<_, _>>().map(HeaderPatterns)
+    }
+
+    /// Whether there is a value for each.
+    pub(crate) fn match_all(&self, headers: &HeaderMap) -> bool {
+        self.0.iter().all(|(name, pattern)| {
+            let mut values = headers.get_all(name.as_str()).iter();
+            values.any(|value| pattern.matches(&String::from_utf8_lossy(value.as_bytes())))
         })
     }
 }

@@ -47,6 +47,7 @@ mod quotas;
 mod raw;
 mod registers;
 mod reload;
+mod route_rules;
 mod secrets;
 mod shares;
 mod silence;
