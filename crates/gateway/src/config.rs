@@ -128,8 +128,49 @@ pub struct Tls {
     /// Its key, a PEM file.
     pub key: PathBuf,
     /// Who signs the clients' certificates, a PEM file. With it, each client has to show one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
+    /// Lists of clients' certificates that were revoked, PEM files. With any, there must be one of each authority under `client_ca`.
+    #[serde(default)]
+    pub crls: Vec<PathBuf>,
+    /// The oldest version of TLS that is spoken.
+    #[serde(default)]
+    pub min_version: TlsVersion,
+    /// What the certificate's authority says of it, as OCSP's answer in DER, a file. It is sent along with the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ocsp: Option<PathBuf>,
+    /// Certificates for other names, which clients ask for (SNI). A client that asks for none of theirs gets `certificate`.
+    #[serde(default)]
+    pub more: Vec<NamedCertificate>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// 1.2, of RFC 5246.
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// 1.3, of RFC 8446.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// A certificate for the DNS names that it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NamedCertificate {
+    /// The certificate and those above it, a PEM file.
+    pub certificate: PathBuf,
+    /// Its key, a PEM file.
+    pub key: PathBuf,
+    /// As for `ocsp` of the listener.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ocsp: Option<PathBuf>,
 }
 
 /// The socket at which backends attach.

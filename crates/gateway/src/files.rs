@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::config::{Config, Stream, Tls};
+use crate::config::{Config, Stream, Tls, TlsVersion};
 use crate::egress::EgressFiles;
 use crate::policy;
 use crate::tables;
@@ -51,7 +51,12 @@ impl Findings<'_> {
     fn tls(&mut self, key: &str, files: &Tls, protocol: Protocol) {
         match Certificates::check(files, protocol) {
             Err(error) => self.error(key, error),
-            Ok(()) => self.expiry(&format!("{key}.certificate"), &files.certificate),
+            Ok(()) => {
+                self.expiry(&format!("{key}.certificate"), &files.certificate);
+                for (nth, more) in files.more.iter().enumerate() {
+                    self.expiry(&format!("{key}.more.{nth}.certificate"), &more.certificate);
+                }
+            }
         }
     }
 
@@ -155,6 +160,10 @@ impl Stream {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             client_ca: Some(self.client_ca.clone()),
+            crls: Vec::new(),
+            min_version: TlsVersion::Tls13,
+            ocsp: None,
+            more: Vec::new(),
         }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{
     ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
@@ -17,8 +18,9 @@ use tollfree::gateway::{STREAM_PROTOCOL, aside, read_file};
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::config::Tls;
+use crate::config::{Tls, TlsVersion};
 use crate::metrics::Metrics;
+use crate::server_names::ServerNames;
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +71,12 @@ impl Protocol {
             Protocol::Http2 => (named(&[b"h2"]), ALL_VERSIONS),
             Protocol::Web => (named(&[b"h2", b"http/1.1"]), ALL_VERSIONS),
             Protocol::Device => (named(&[STREAM_PROTOCOL]), NEWEST),
+    /// Its name in TLS, and the versions that it is spoken behind.
+    fn of_tls(self, oldest: TlsVersion) -> (&'static [u8], &'static [&'static SupportedProtocolVersion]) {
+        match (self, oldest) {
+            (Protocol::Http2, TlsVersion::Tls12) => (b"h2", ALL_VERSIONS),
+            (Protocol::Http2, TlsVersion::Tls13) => (b"h2", NEWEST),
+            (Protocol::Device, _) => (STREAM_PROTOCOL, NEWEST),
         }
     }
 }
@@ -139,12 +147,18 @@ impl Certificates {
     /// Blocks the thread.
     fn look(&self) -> Look {
         let files = self.files.load();
-        let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+        let more =
+            files.more.iter().flat_map(|more| [Some(&more.certificate), Some(&more.key), more.ocsp.as_ref()]);
+        let files =
+            [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref(), files.ocsp.as_ref()]
+                .into_iter()
+                .chain(files.crls.iter().map(Some))
+                .chain(more);
         let look = |file: &PathBuf| {
             let metadata = std::fs::metadata(file).ok()?;
             Some((metadata.modified().ok()?, metadata.len()))
         };
-        files.into_iter().flatten().map(look).collect()
+        files.flatten().map(look).collect()
     }
 
     /// What the files hold, if they have changed, and when the certificate expires, if that may have changed. Blocks the thread.
@@ -222,12 +236,43 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
+/// A certificate with its key, and what its authority says of it.
+fn certified(
+    provider: &CryptoProvider,
+    (certificate, key, ocsp): (&Path, &Path, Option<&Path>),
+) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(certificate)?;
+    let private = PrivateKeyDer::from_pem_slice(&bytes_of(key)?)
+        .map_err(|error| file(key, format!("can't be read as a PEM key: {error}")))?;
+    let certified = CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        problem: error.to_string(),
+    })?;
+    let ocsp = ocsp.map(|path| {
+        let bytes = bytes_of(path)?;
+        // An OCSPResponse is a SEQUENCE. Its content is the client's to check.
+        match bytes.first() {
+            Some(0x30) => Ok(bytes),
+            _ => Err(file(path, "is no answer of OCSP in DER")),
+        }
+    });
+    Ok(CertifiedKey { ocsp: ocsp.transpose()?, ..certified })
+}
+
 fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&tls.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
         .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
     let (names, versions) = protocol.of_tls();
     let provider = Arc::new(ring::default_provider());
+    let own = (&*tls.certificate, &*tls.key, tls.ocsp.as_deref());
+    let mut names = ServerNames::new(certified(&provider, own)?);
+    for more in &tls.more {
+        let key = certified(&provider, (&more.certificate, &more.key, more.ocsp.as_deref()))?;
+        names.add(key).map_err(|problem| file(&more.certificate, problem))?;
+    }
+    let (name, versions) = protocol.of_tls(tls.min_version);
     let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
         certificate: tls.certificate.clone(),
         key: tls.key.clone(),
@@ -240,15 +285,31 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
         None => builder.with_no_client_auth(),
         Some(path) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
-            let verifier = verifier.build().map_err(|error| file(path, error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            let mut crls = Vec::new();
+            for path in &tls.crls {
+                crls.extend(revoked(path)?);
+            }
+            let verifier = verifier.with_crls(crls).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| file(path, error.to_string()))?)
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     config.alpn_protocols = names;
+    let mut config = builder.with_cert_resolver(Arc::new(names));
+    config.alpn_protocols = vec![name.to_vec()];
     if protocol == Protocol::Device {
         // What was resumed would be let in by a certificate that is not looked at again.
         config.send_tls13_tickets = 0;
     }
     Ok(Arc::new(config))
+}
+
+/// Lists of revoked certificates.
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let read: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes_of(path)?).collect();
+    let read = read.map_err(|error| file(path, format!("can't be read as PEM: {error}")))?;
+    if read.is_empty() {
+        return Err(file(path, "holds no list: it needs a block that begins with BEGIN X509 CRL"));
+    }
+    Ok(read)
 }

@@ -69,6 +69,12 @@ fn sockets(config: &Config, complaints: &mut Complaints) {
         }
         all.push((path.to_vec(), &listener.address));
     }
+    for (name, listener) in &config.listeners {
+        if listener.tls.as_ref().is_some_and(|tls| !tls.crls.is_empty() && tls.client_ca.is_none()) {
+            let problem = "is for clients' certificates: name who signs them by client_ca";
+            complaints.add(&["listeners", name, "tls", "crls"], problem);
+        }
+    }
     let socket = &config.backends.socket;
     if !socket.starts_with("shm:///") && !socket.starts_with("shm-abstract:") {
         complaints.add(

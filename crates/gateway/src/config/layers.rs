@@ -441,6 +441,14 @@ mod tests {
             "[groups.g]\n[[route_rules]]\nmirror = { group = \"g\", percent = 101 }\n",
             &["s.toml:3: route_rules.0.mirror.percent", "1 to 100"],
         ),
+        (
+            "[listeners.a]\naddress = \"a:1\"\ntls = { certificate = \"c\", key = \"k\", crls = [\"l\"] }\n",
+            &["s.toml:3: listeners.a.tls.crls", "client_ca"],
+        ),
+        (
+            "[listeners.a]\naddress = \"a:1\"\ntls = { certificate = \"c\", key = \"k\", min_version = \"1.1\" }\n",
+            &["s.toml:3: listeners.a.tls.min_version", "1.2"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

@@ -59,6 +59,7 @@ mod tables;
 pub(crate) mod taker;
 mod tenants;
 mod tls;
+mod tls_options;
 mod traces;
 mod unasked;
 mod unread;
