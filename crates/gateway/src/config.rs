@@ -32,8 +32,8 @@ pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
 pub use names::{FileMode, UserGroup};
 pub(crate) use registers::Origins;
-pub use web::WebConfig;
 pub use route_rules::{MirrorConfig, RouteRule};
+pub use web::WebConfig;
 
 /// Everything that can be configured.
 ///

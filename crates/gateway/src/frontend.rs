@@ -115,9 +115,9 @@ impl Frontend {
         }
         let admitted = match unclear {
             Some(refused) => Err(refused),
-            None => self.admit(edge.as_deref(), request.headers(), client, &record.path).await,
             None => {
-                self.admit(edge.as_deref(), &request, client, (&record.path, route.group.as_deref())).await
+                let place = (&*record.path, route.group.as_deref());
+                self.admit(edge.as_deref(), request.headers(), client, place).await
             }
         };
         match admitted {
@@ -178,18 +178,14 @@ impl Frontend {
         let Some(policy) = edge.and_then(ListenerEdge::policy) else {
             return Ok(Admission::default());
         };
-        let group = self.backend_connections.group_of(path);
-        policy.admit(client, path, headers, group.as_deref()).await
         let group = group.map(str::to_owned).or_else(|| self.backend_connections.group_of(path));
-        policy.admit(client, path, request.headers(), group.as_deref()).await
+        policy.admit(client, path, headers, group.as_deref()).await
     }
 
     /// Has a backend connection answer.
     async fn hand_on<B: RequestBody>(
         &self,
         request: Request<B>,
-        client: &Client,
-        request: Request<Incoming>,
         client: &Arc<Client>,
         config: &Arc<Config>,
         record: &mut Record,

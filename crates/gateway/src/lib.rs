@@ -93,13 +93,12 @@ use crate::reload::Current;
 use crate::traces::Traces;
 
 pub use backends::BackendsError;
-pub use config::{AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config, ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing, HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig, OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule, Source, Stream, Tls, TracesConfig, UserGroup, Wait, WebConfig, Word};
 pub use config::{
     AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config,
     ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing,
     HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig, NamedCertificate,
     OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule, Source, Stream, Tls,
-    TlsVersion, TracesConfig, UserGroup, Wait, Word,
+    TlsVersion, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;

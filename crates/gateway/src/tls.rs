@@ -65,18 +65,16 @@ pub(crate) enum Protocol {
 
 impl Protocol {
     /// Its names in TLS, the best first, and the versions that it is spoken behind.
-    fn of_tls(self) -> (Vec<Vec<u8>>, &'static [&'static SupportedProtocolVersion]) {
+    fn of_tls(self, oldest: TlsVersion) -> (Vec<Vec<u8>>, &'static [&'static SupportedProtocolVersion]) {
         let named = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
+        let versions = match oldest {
+            TlsVersion::Tls12 => ALL_VERSIONS,
+            TlsVersion::Tls13 => NEWEST,
+        };
         match self {
-            Protocol::Http2 => (named(&[b"h2"]), ALL_VERSIONS),
-            Protocol::Web => (named(&[b"h2", b"http/1.1"]), ALL_VERSIONS),
+            Protocol::Http2 => (named(&[b"h2"]), versions),
+            Protocol::Web => (named(&[b"h2", b"http/1.1"]), versions),
             Protocol::Device => (named(&[STREAM_PROTOCOL]), NEWEST),
-    /// Its name in TLS, and the versions that it is spoken behind.
-    fn of_tls(self, oldest: TlsVersion) -> (&'static [u8], &'static [&'static SupportedProtocolVersion]) {
-        match (self, oldest) {
-            (Protocol::Http2, TlsVersion::Tls12) => (b"h2", ALL_VERSIONS),
-            (Protocol::Http2, TlsVersion::Tls13) => (b"h2", NEWEST),
-            (Protocol::Device, _) => (STREAM_PROTOCOL, NEWEST),
         }
     }
 }
@@ -261,10 +259,6 @@ fn certified(
 }
 
 fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
-    let chain = certificates(&tls.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
-        .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
-    let (names, versions) = protocol.of_tls();
     let provider = Arc::new(ring::default_provider());
     let own = (&*tls.certificate, &*tls.key, tls.ocsp.as_deref());
     let mut names = ServerNames::new(certified(&provider, own)?);
@@ -272,7 +266,7 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
         let key = certified(&provider, (&more.certificate, &more.key, more.ocsp.as_deref()))?;
         names.add(key).map_err(|problem| file(&more.certificate, problem))?;
     }
-    let (name, versions) = protocol.of_tls(tls.min_version);
+    let (protocols, versions) = protocol.of_tls(tls.min_version);
     let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
         certificate: tls.certificate.clone(),
         key: tls.key.clone(),
@@ -293,10 +287,8 @@ fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, Tls
             builder.with_client_cert_verifier(verifier.map_err(|error| file(path, error.to_string()))?)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
-    config.alpn_protocols = names;
     let mut config = builder.with_cert_resolver(Arc::new(names));
-    config.alpn_protocols = vec![name.to_vec()];
+    config.alpn_protocols = protocols;
     if protocol == Protocol::Device {
         // What was resumed would be let in by a certificate that is not looked at again.
         config.send_tls13_tickets = 0;
