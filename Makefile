@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside go-platforms googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -179,6 +179,13 @@ cpp: ## Check the C++ library: its tests, its examples, calls to and from the re
 go-outside: ## Run other projects over the Go implementation: gRPC's cases in each pairing, grpcurl, ghz, grpc-go's own tests (fetches them)
 	@cargo build --quiet --package tollfree-interop
 	@cd go/outside && go vet ./... && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test -count=1 ./...
+
+# The tag has on Linux what other systems get. Tests with 32 bits run where the processor has them.
+go-platforms: ## Build the Go module for other systems and processors, and test what it does where there is no shared memory
+	@cd go && for target in linux/arm64 linux/riscv64 linux/arm linux/386 darwin/amd64 darwin/arm64 windows/amd64; do \
+		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} go build ./... || { echo "make go-platforms: see above, $$target" >&2; exit 1; }; done
+	@cd go && go vet -tags tollfree_elsewhere ./... && go test -count=1 -tags tollfree_elsewhere -run 'RefusedElsewhere|OnTCPElsewhere' .
+	@if [ "$$(uname -m)" = x86_64 ]; then cd go && GOARCH=386 go test ./flat ./internal/...; fi
 
 # The tests of `make go` begin with the same inputs, those of the test vectors.
 go-fuzz: ## Fuzz each target of the Go implementation for S=seconds; finds go to testdata/fuzz of the target's package

@@ -2,7 +2,6 @@ package tollfree
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -116,7 +115,7 @@ func (a *attempt) start(first sendOp) (moved bool, err error) {
 		return fail(err)
 	}
 	a.opening = call.Start{
-		Method: r.method, Header: header, Deadline: r.deadline, MessageLenMax: uint32(min(r.info.receiveMax, math.MaxUint32)),
+		Method: r.method, Header: header, Deadline: r.deadline, MessageLenMax: messageLenMax(r.info.receiveMax),
 		Message: message, Last: first.last, TakesObjects: r.objects != nil,
 	}
 	a.session.outstanding.Add(1)

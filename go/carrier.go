@@ -49,4 +49,4 @@ func transportListener(o *serverOptions) listenFunc {
 	return func(address string) (call.Listener, error) { return transport.Listen(address, config) }
 }
 
-func messageLenMax(limit int) uint32 { return uint32(max(min(limit, math.MaxUint32), 1)) }
+func messageLenMax(limit int) uint32 { return uint32(max(min(int64(limit), math.MaxUint32), 1)) }

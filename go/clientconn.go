@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rules "github.com/tollfree/tollfree/go/internal/balancer"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
@@ -50,6 +51,9 @@ func NewClient(address string, options ...DialOption) (*ClientConn, error) {
 	o, err := newDialOptions(address, options)
 	if err != nil {
 		return nil, err
+	}
+	if err := system.Check(); err != nil {
+		return nil, fmt.Errorf("tollfree: %s: %w", address, err)
 	}
 	cc := &ClientConn{target: address, options: o, handler: oneHandler(o.handlers), header: metadata.MD{}}
 	if accepted := acceptedEncodings(""); accepted != "" {

@@ -103,7 +103,7 @@ func (cc *ClientConn) invokeObject(ctx context.Context, m *ObjectMethod, request
 	}
 	q := plainCalls.Get().(*plainCall)
 	defer q.release()
-	q.start = call.Start{Method: m.path, Header: cc.header, MessageLenMax: uint32(min(limits.receiveMax, math.MaxUint32)), TakesObjects: object, Object: object}
+	q.start = call.Start{Method: m.path, Header: cc.header, MessageLenMax: messageLenMax(limits.receiveMax), TakesObjects: object, Object: object}
 	q.start.Deadline, _ = ctx.Deadline()
 	var message *call.Message
 	short := bytes

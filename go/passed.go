@@ -9,9 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
@@ -78,7 +77,7 @@ func (p *passedSockets) take(name string) (*net.UnixListener, error) {
 		return nil, errors.New("it is taken already")
 	}
 	for i := range count {
-		unix.CloseOnExec(passedFirst + i)
+		system.CloseOnExec(passedFirst + i)
 	}
 	file := os.NewFile(uintptr(passedFirst+at), name)
 	if p.taken == nil {

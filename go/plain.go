@@ -2,7 +2,6 @@ package tollfree
 
 import (
 	"context"
-	"math"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -85,7 +84,7 @@ func (cc *ClientConn) invokePlain(ctx context.Context, method string, request, r
 	if q.request, err = encodeProto(request, vt, limits.sendMax, q.room[:], cc.options.pool); err != nil {
 		return true, err
 	}
-	q.start = call.Start{Method: method, Header: cc.header, MessageLenMax: uint32(min(limits.receiveMax, math.MaxUint32))}
+	q.start = call.Start{Method: method, Header: cc.header, MessageLenMax: messageLenMax(limits.receiveMax)}
 	q.start.Deadline, _ = ctx.Deadline()
 	if done, err = cc.finishPlain(ctx, s, q, q.request.message(), q.request.short); !done || err != nil {
 		return done, err

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/tollfree/tollfree/go/internal/pool"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // A Pool is this process's membership in a pool of memory (docs/guide/pools.md). Clients and servers that are given one send
@@ -37,6 +38,9 @@ func JoinPoolByInvitation(ctx context.Context, address, invitation string) (*Poo
 func joined(address string, join func() (*pool.Pool, error)) (*Pool, error) {
 	if err := checkAddress(address); err != nil {
 		return nil, err
+	}
+	if err := system.Check(); err != nil {
+		return nil, fmt.Errorf("tollfree: %w", err)
 	}
 	member, err := join()
 	if err != nil {

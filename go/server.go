@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -160,6 +161,9 @@ func (s *Server) bind(listen func() (call.Listener, error)) (*Listener, error) {
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, grpc.ErrServerStopped
+	}
+	if err := system.Check(); err != nil {
+		return nil, err
 	}
 	bound, err := listen()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/transport"
 )
 
@@ -77,10 +78,10 @@ type Upgrade struct {
 // The session has the options; those of the *grpc.ClientConn (credentials, stats handlers, service config, balancers) have no
 // effect on calls that have moved, but its default call options and its other interceptors have.
 func NewUpgrade(directory string, options ...DialOption) (*Upgrade, error) {
-	if !filepath.IsAbs(directory) {
+	if !path.IsAbs(directory) {
 		return nil, fmt.Errorf("tollfree: NewUpgrade got the directory %q: name an absolute path", directory)
 	}
-	o, err := newDialOptions(schemePath+"://"+filepath.Join(directory, "socket"), options)
+	o, err := newDialOptions(schemePath+"://"+path.Join(directory, "socket"), options)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func NewUpgrade(directory string, options ...DialOption) (*Upgrade, error) {
 		return nil, errors.New("tollfree: NewUpgrade got WithEndpoint: the server says where its socket is")
 	}
 	u := &Upgrade{
-		directory: filepath.Clean(directory), options: options, config: transportConfig(o), pause: upgradePauseMin,
+		directory: path.Clean(directory), options: options, config: transportConfig(o), pause: upgradePauseMin,
 		why: errors.New("no call has been made"),
 	}
 	u.context, u.cancel = context.WithCancel(context.Background())
@@ -230,6 +231,9 @@ func (u *Upgrade) watch(shared moved) {
 
 // move asks the server for an offer, and makes the session.
 func (u *Upgrade) move(conn *grpc.ClientConn) (shared moved, err error) {
+	if err := system.Check(); err != nil {
+		return shared, err
+	}
 	ctx, cancel := context.WithTimeout(u.context, upgradeTime)
 	defer cancel()
 	said, from, err := ask(ctx, conn, askMethod)

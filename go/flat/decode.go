@@ -22,7 +22,7 @@ func (y Type) Decode(message []byte, most int) (Object, error) {
 	if shape.protobuf != nil {
 		return Object{}, shape.protobuf
 	}
-	d := decoder{arena: arena{most: min(most, objectLenMax)}}
+	d := decoder{arena: arena{most: int(min(int64(most), objectLenMax))}}
 	root, ok := d.begin(y, 2*len(message))
 	err := errLong
 	if ok {

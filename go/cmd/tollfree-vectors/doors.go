@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/region"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/transport"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
@@ -55,7 +54,7 @@ func refusedByServer(q question) (fields, error) {
 			return nil, err
 		}
 		defer own.Unmap()
-		oob = unix.UnixRights(own.FD())
+		oob = system.Rights(own.FD())
 	}
 	if _, _, err := conn.WriteMsgUnix(message, oob, nil); err != nil {
 		return nil, err

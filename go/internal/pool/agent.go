@@ -9,10 +9,9 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/region"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 const (
@@ -77,7 +76,7 @@ func (a *agent) say(message Message) bool { return a.send(message, -1) }
 func (a *agent) send(message Message, fd int) bool {
 	if !a.attached {
 		if fd >= 0 {
-			unix.Close(fd)
+			system.Close(fd)
 		}
 		return false
 	}
@@ -179,7 +178,7 @@ func (l *letter) send(conn *net.UnixConn) error {
 	defer l.drop()
 	var oob []byte
 	if l.fd >= 0 {
-		oob = unix.UnixRights(l.fd)
+		oob = system.Rights(l.fd)
 	}
 	bytes := l.message.encode()
 	n, _, err := conn.WriteMsgUnix(bytes, oob, nil)
@@ -191,7 +190,7 @@ func (l *letter) send(conn *net.UnixConn) error {
 
 func (l *letter) drop() {
 	if l.fd >= 0 {
-		unix.Close(l.fd)
+		system.Close(l.fd)
 		l.fd = -1
 	}
 }
@@ -330,19 +329,15 @@ func (in *inbox) receive(conn *net.UnixConn) (message Message, fds []int, err er
 		if err != nil {
 			return message, nil, err
 		}
-		if messages, err := unix.ParseSocketControlMessage(in.oob[:oobn]); err == nil {
-			for i := range messages {
-				if came, err := unix.ParseUnixRights(&messages[i]); err == nil {
-					in.fds = append(in.fds, came...)
-				}
-			}
+		if came, err := system.ParseRights(in.oob[:oobn]); err == nil {
+			in.fds = append(in.fds, came...)
 		}
 		switch {
 		case n == 0:
 			return message, nil, io.EOF
 		case len(in.fds) > descriptorsMax:
 			return message, nil, errors.New("more descriptors came than a message has")
-		case flags&unix.MSG_CTRUNC != 0 && len(in.fds) == descriptorsMax:
+		case flags&system.MSG_CTRUNC != 0 && len(in.fds) == descriptorsMax:
 			return message, nil, errors.New("descriptors came that there was no room for")
 		}
 		in.len += n

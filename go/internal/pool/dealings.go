@@ -5,10 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/region"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // hear does what the coordinator's message is about. Its descriptors are hear's.
@@ -120,7 +119,7 @@ func (a *agent) give(reader, index uint32) {
 		refuse(reasonGone)
 		return
 	}
-	fd, err := unix.FcntlInt(uintptr(extent.region.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := system.FcntlInt(uintptr(extent.region.FD()), system.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		refuse(reasonBusy)
 		return
@@ -151,7 +150,7 @@ func (a *agent) mapped(key extentKey, dataLen uint64, fds []int) {
 		return
 	}
 	a.live(key.member, fds[1])
-	fd, err := unix.FcntlInt(uintptr(arrived.row.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := system.FcntlInt(uintptr(arrived.row.FD()), system.F_DUPFD_CLOEXEC, 0)
 	arrived.row.Sent()
 	if err != nil {
 		arrived.close()
@@ -250,8 +249,8 @@ func keysOf[V any](all map[extentKey]V, member uint32) (keys []extentKey) {
 
 // live watches a member's process, by a descriptor that is the watch's from now on.
 func (a *agent) live(member uint32, pidfd int) {
-	if a.lives[member] != nil || unix.SetNonblock(pidfd, true) != nil {
-		unix.Close(pidfd)
+	if a.lives[member] != nil || system.SetNonblock(pidfd, true) != nil {
+		system.Close(pidfd)
 		return
 	}
 	life := os.NewFile(uintptr(pidfd), "pidfd")

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
-const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+const seals = system.F_SEAL_SHRINK | system.F_SEAL_GROW | system.F_SEAL_FUTURE_WRITE | system.F_SEAL_SEAL
 
 // Own is a region that this process has made, and alone may write.
 type Own struct {
@@ -24,18 +24,18 @@ func Create(name string, length int) (own *Own, err error) {
 	fail := func(step string, err error) error {
 		return fmt.Errorf("a region of %d bytes can't be made: %s: %w", length, step, err)
 	}
-	var limit unix.Rlimit
+	var limit system.Rlimit
 	// The kernel answers a length above this limit with a signal.
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && limit.Cur < uint64(length) {
-		return nil, fail("the limit on the size of files (ulimit -f)", unix.EFBIG)
+	if err := system.Getrlimit(system.RLIMIT_FSIZE, &limit); err == nil && limit.Cur < uint64(length) {
+		return nil, fail("the limit on the size of files (ulimit -f)", system.EFBIG)
 	}
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) {
+	const flags = system.MFD_CLOEXEC | system.MFD_ALLOW_SEALING
+	fd, err := system.MemfdCreate(name, flags|system.MFD_NOEXEC_SEAL)
+	if errors.Is(err, system.EINVAL) {
 		// Before Linux 6.3.
-		fd, err = unix.MemfdCreate(name, flags)
+		fd, err = system.MemfdCreate(name, flags)
 	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+	if errors.Is(err, system.EPERM) || errors.Is(err, system.ENOSYS) {
 		return nil, fail("the system, or its filter of system calls, must allow memfd_create", err)
 	}
 	if err != nil {
@@ -43,21 +43,21 @@ func Create(name string, length int) (own *Own, err error) {
 	}
 	defer func() {
 		if err != nil {
-			unix.Close(fd)
+			system.Close(fd)
 		}
 	}()
-	if err := unix.Ftruncate(fd, int64(length)); err != nil {
+	if err := system.Ftruncate(fd, int64(length)); err != nil {
 		return nil, fail("ftruncate", err)
 	}
-	memory, err := unix.Mmap(fd, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := system.Mmap(fd, 0, length, system.PROT_READ|system.PROT_WRITE, system.MAP_SHARED)
 	if err != nil {
 		return nil, fail("mmap", err)
 	}
 	if err = reserve(fd, length); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		_, err = system.FcntlInt(uintptr(fd), system.F_ADD_SEALS, seals)
 	}
 	if err != nil {
-		_ = unix.Munmap(memory)
+		_ = system.Munmap(memory)
 		return nil, fail("reserving or sealing it", err)
 	}
 	return &Own{memory, fd}, nil
@@ -68,10 +68,10 @@ func reserve(fd, length int) error {
 	const step = 256 * 1024
 	for at := 0; at < length; {
 		n := min(step, length-at)
-		switch err := unix.Fallocate(fd, 0, int64(at), int64(n)); {
+		switch err := system.Fallocate(fd, 0, int64(at), int64(n)); {
 		case err == nil:
 			at += n
-		case !errors.Is(err, unix.EINTR):
+		case !errors.Is(err, system.EINTR):
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (o *Own) FD() int { return o.fd }
 // Sent closes the descriptor: the peer has its own.
 func (o *Own) Sent() {
 	if o.fd >= 0 {
-		unix.Close(o.fd)
+		system.Close(o.fd)
 		o.fd = -1
 	}
 }
@@ -96,7 +96,7 @@ func (o *Own) Sent() {
 func (o *Own) Unmap() {
 	o.Sent()
 	if o.memory != nil {
-		_ = unix.Munmap(o.memory)
+		_ = system.Munmap(o.memory)
 		o.memory = nil
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // largePage is what the kernel may round a file's memory up to.
@@ -22,8 +22,8 @@ func Map(fd, length int) ([]byte, error) {
 		CloseGiven(fd)
 		return nil, err
 	}
-	defer unix.Close(fd)
-	memory, err := unix.Mmap(fd, 0, length, unix.PROT_READ, unix.MAP_SHARED)
+	defer system.Close(fd)
+	memory, err := system.Mmap(fd, 0, length, system.PROT_READ, system.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("%w: mmap: %w", ErrShort, err)
 	}
@@ -31,18 +31,18 @@ func Map(fd, length int) ([]byte, error) {
 }
 
 // Unmap gives up what Map has mapped.
-func Unmap(memory []byte) { _ = unix.Munmap(memory) }
+func Unmap(memory []byte) { _ = system.Munmap(memory) }
 
 // check makes the checks of section 4. Seals come first: only memory has any, so no file system is asked for them, and size
 // and blocks say nothing while the peer can still change them.
 func check(fd, length int) error {
-	found, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	found, err := system.FcntlInt(uintptr(fd), system.F_GET_SEALS, 0)
 	if err != nil {
 		return errors.New("a descriptor came that is not shared memory")
 	}
 	wanted := seals
-	if found&unix.F_SEAL_WRITE != 0 {
-		wanted &^= unix.F_SEAL_FUTURE_WRITE
+	if found&system.F_SEAL_WRITE != 0 {
+		wanted &^= system.F_SEAL_FUTURE_WRITE
 	}
 	if found&wanted != wanted {
 		return fmt.Errorf("a region without the seals %#x", wanted&^found)
@@ -54,29 +54,29 @@ func check(fd, length int) error {
 	if size != int64(length) || size == 0 {
 		return fmt.Errorf("a region of %d bytes where %d were announced", size, length)
 	}
-	var system unix.Statfs_t
-	if err := unix.Fstatfs(fd, &system); err != nil || system.Type != unix.TMPFS_MAGIC {
+	var files system.Statfs_t
+	if err := system.Fstatfs(fd, &files); err != nil || files.Type != system.TMPFS_MAGIC {
 		return errors.New("a region that is not of plain memory")
 	}
 	if blocks < size || blocks > roundUp(size, largePage) {
 		return fmt.Errorf("a region of %d bytes with %d behind it", size, blocks)
 	}
 	// Blocks behind the end would stand for pages that are missing within.
-	if err := unix.Ftruncate(fd, size); err != nil {
+	if err := system.Ftruncate(fd, size); err != nil {
 		return fmt.Errorf("a region whose descriptor is not open for writing: ftruncate: %w", err)
 	}
-	if _, blocks, err = stat(fd); err != nil || blocks < size || blocks > roundUp(size, int64(unix.Getpagesize())) {
+	if _, blocks, err = stat(fd); err != nil || blocks < size || blocks > roundUp(size, int64(system.Getpagesize())) {
 		return fmt.Errorf("a region of %d bytes with %d behind it", size, blocks)
 	}
 	return nil
 }
 
 func stat(fd int) (size, blocks int64, err error) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
+	var stat system.Stat_t
+	if err := system.Fstat(fd, &stat); err != nil {
 		return 0, 0, fmt.Errorf("a region: fstat: %w", err)
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+	if stat.Mode&system.S_IFMT != system.S_IFREG {
 		return 0, 0, errors.New("a region that is no regular file")
 	}
 	return stat.Size, stat.Blocks * 512, nil
@@ -96,8 +96,8 @@ const closersMax = 4
 
 // CloseGiven closes a descriptor that came from a peer, where nobody waits for that.
 func CloseGiven(fd int) {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err == nil {
-		unix.Close(fd)
+	if _, err := system.FcntlInt(uintptr(fd), system.F_GET_SEALS, 0); err == nil {
+		system.Close(fd)
 		return
 	}
 	closing.Lock()
@@ -116,7 +116,7 @@ func closeAll() {
 		fd := closing.queue[0]
 		closing.queue = closing.queue[1:]
 		closing.Unlock()
-		unix.Close(fd)
+		system.Close(fd)
 		closing.Lock()
 	}
 	closing.closers--

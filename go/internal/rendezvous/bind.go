@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/steps"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 const (
@@ -38,7 +37,7 @@ func Bind(address Address) (*Listener, error) {
 	fail := func(err error) error { return fmt.Errorf("%s can't be served: %w", address, err) }
 	if address.path == "" {
 		socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: address.socketName(), Net: "unix"})
-		if errors.Is(err, unix.EADDRINUSE) {
+		if errors.Is(err, system.EADDRINUSE) {
 			return nil, fail(errors.New("a running server has it"))
 		}
 		if err != nil {
@@ -62,8 +61,8 @@ func Bind(address Address) (*Listener, error) {
 	// Only under the lock, and only this very file: see Close.
 	socket.SetUnlinkOnClose(false)
 	listener := &Listener{UnixListener: socket, path: address.path}
-	var stat unix.Stat_t
-	if err := unix.Lstat(address.path, &stat); err != nil {
+	var stat system.Stat_t
+	if err := system.Lstat(address.path, &stat); err != nil {
 		_ = socket.Close()
 		return nil, fail(err)
 	}
@@ -98,20 +97,20 @@ func Adopt(socket *net.UnixListener) (listener *Listener, address Address, err e
 	}
 	var inner error
 	err = raw.Control(func(fd uintptr) {
-		kind, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE)
-		if err != nil || kind != unix.SOCK_STREAM {
+		kind, err := system.GetsockoptInt(int(fd), system.SOL_SOCKET, system.SO_TYPE)
+		if err != nil || kind != system.SOCK_STREAM {
 			inner = errors.New("it is no socket for streams")
 			return
 		}
 		// Clients learn who has called listen last.
-		inner = unix.Listen(int(fd), unix.SOMAXCONN)
+		inner = system.Listen(int(fd), system.SOMAXCONN)
 	})
 	if err = errors.Join(err, inner); err != nil {
 		return nil, address, fmt.Errorf("%s, which is bound already: %w", address, err)
 	}
 	listener = &Listener{UnixListener: socket, path: address.path, adopted: true}
-	var stat unix.Stat_t
-	if address.path != "" && unix.Lstat(address.path, &stat) == nil {
+	var stat system.Stat_t
+	if address.path != "" && system.Lstat(address.path, &stat) == nil {
 		listener.device, listener.inode = stat.Dev, stat.Ino
 	}
 	return listener, address, nil
@@ -128,8 +127,8 @@ func (l *Listener) Close() error {
 		return err
 	}
 	defer unlock()
-	var stat unix.Stat_t
-	if unix.Lstat(l.path, &stat) == nil && stat.Dev == l.device && stat.Ino == l.inode {
+	var stat system.Stat_t
+	if system.Lstat(l.path, &stat) == nil && stat.Dev == l.device && stat.Ino == l.inode {
 		_ = os.Remove(l.path)
 	}
 	return err
@@ -140,7 +139,7 @@ func lock(path string, patience time.Duration) (unlock func(), err error) {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
 	until := time.Now().Add(patience)
 	for {
-		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|system.O_NOFOLLOW|system.O_CLOEXEC, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -164,47 +163,47 @@ func lock(path string, patience time.Duration) (unlock func(), err error) {
 
 // hold tries to take the lock on an open file, and says whether that is still the file of this name.
 func hold(file *os.File, name string) (bool, error) {
-	var open, named unix.Stat_t
+	var open, named system.Stat_t
 	fd := int(file.Fd())
-	if err := unix.Fstat(fd, &open); err != nil {
+	if err := system.Fstat(fd, &open); err != nil {
 		return false, err
 	}
 	if open.Uid != uint32(os.Geteuid()) || open.Mode&0o077 != 0 {
 		return false, fmt.Errorf("%s is another user's, or open to others, who could hold it: remove it", name)
 	}
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+	if err := system.Flock(fd, system.LOCK_EX|system.LOCK_NB); err != nil {
+		if errors.Is(err, system.EWOULDBLOCK) || errors.Is(err, system.EINTR) {
 			return false, nil
 		}
 		return false, fmt.Errorf("%s: flock: %w", name, err)
 	}
-	err := unix.Lstat(name, &named)
+	err := system.Lstat(name, &named)
 	return err == nil && named.Dev == open.Dev && named.Ino == open.Ino, nil
 }
 
 // clearStale makes way where a server has died.
 func clearStale(path string) error {
-	var stat unix.Stat_t
-	if err := unix.Lstat(path, &stat); err != nil {
-		if errors.Is(err, unix.ENOENT) {
+	var stat system.Stat_t
+	if err := system.Lstat(path, &stat); err != nil {
+		if errors.Is(err, system.ENOENT) {
 			return nil
 		}
 		return err
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	if stat.Mode&system.S_IFMT != system.S_IFSOCK {
 		return fmt.Errorf("%s exists and is no socket, so it is left alone; remove it or choose another path", path)
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := system.Socket(system.AF_UNIX, system.SOCK_STREAM|system.SOCK_CLOEXEC|system.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	switch err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); {
+	defer system.Close(fd)
+	switch err := system.Connect(fd, &system.SockaddrUnix{Name: path}); {
 	case err == nil:
-		if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || !isDead(fd, cred.Pid) {
+		if cred, err := system.GetsockoptUcred(fd, system.SOL_SOCKET, system.SO_PEERCRED); err != nil || !isDead(fd, cred.Pid) {
 			return errors.New("a running server has it")
 		}
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, system.ECONNREFUSED):
 	default:
 		return fmt.Errorf("somebody may have it: connect: %w", err)
 	}

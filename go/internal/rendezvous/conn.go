@@ -10,11 +10,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tollfree/tollfree/go/internal/region"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -29,7 +27,7 @@ type Conn struct {
 	conn  *net.UnixConn
 	in    inbound
 	raw   syscall.RawConn
-	cred  unix.Ucred
+	cred  system.Ucred
 	pidfd *os.File
 	ring  func(fd uintptr)
 	bell  [1]byte
@@ -52,7 +50,7 @@ func NewConn(conn *net.UnixConn) (*Conn, error) {
 	}
 	if err != nil {
 		if pidfd >= 0 {
-			unix.Close(pidfd)
+			system.Close(pidfd)
 		}
 		_ = conn.Close()
 		return nil, err
@@ -60,11 +58,11 @@ func NewConn(conn *net.UnixConn) (*Conn, error) {
 	c := &Conn{conn: conn, raw: raw, cred: *cred}
 	c.ring = func(fd uintptr) {
 		// A full buffer means that the peer has doorbells to hear already, an error that its end will be heard of.
-		_ = unix.Sendto(int(fd), c.bell[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+		_ = system.Send(int(fd), c.bell[:], system.MSG_DONTWAIT|system.MSG_NOSIGNAL)
 	}
 	if pidfd >= 0 {
 		// The poller takes what does not block.
-		_ = unix.SetNonblock(pidfd, true)
+		_ = system.SetNonblock(pidfd, true)
 		c.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return c, nil
@@ -103,7 +101,7 @@ func (c *Conn) Ring() { _ = c.raw.Control(c.ring) }
 
 // Shutdown has the peer hear of the end, and goroutines that wait here.
 func (c *Conn) Shutdown() {
-	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	_ = c.raw.Control(func(fd uintptr) { _ = system.Shutdown(int(fd), system.SHUT_RDWR) })
 	if c.pidfd != nil {
 		_ = c.pidfd.Close()
 	}
@@ -136,15 +134,15 @@ func (c *Conn) AwaitDeath() bool {
 func (c *Conn) send(bytes []byte, fd int, wait bool) error {
 	var oob []byte
 	if fd >= 0 {
-		oob = unix.UnixRights(fd)
+		oob = system.Rights(fd)
 	}
 	var inner error
 	err := c.raw.Write(func(socket uintptr) bool {
 		for len(bytes) > 0 {
-			n, err := unix.SendmsgN(int(socket), bytes, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			n, err := system.SendDescriptors(int(socket), bytes, oob, system.MSG_DONTWAIT|system.MSG_NOSIGNAL)
 			switch {
-			case errors.Is(err, unix.EINTR):
-			case errors.Is(err, unix.EAGAIN) && wait:
+			case errors.Is(err, system.EINTR):
+			case errors.Is(err, system.EAGAIN) && wait:
 				return false
 			case err != nil:
 				inner = err
@@ -204,7 +202,7 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 			switch {
 			case inner != nil:
 				return true
-			case errors.Is(err, unix.EAGAIN):
+			case errors.Is(err, system.EAGAIN):
 				return false
 			case err != nil:
 				inner = err
@@ -251,45 +249,6 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 	return wire.DecodeHello(&bytes), fd, nil
 }
 
-// inbound is room to receive into, which is used again and again.
-type inbound struct {
-	header unix.Msghdr
-	vector unix.Iovec
-	oob    [16 + 4*descriptorsMax]byte
-	bytes  [512]byte
-}
-
-// receive receives what is there: n bytes, 0 at the end, with descriptors. It is the system call itself, since the wrapper
-// makes an address that nobody needs.
-func (in *inbound) receive(socket int, bytes []byte) (n int, fds []int, truncated bool, err error) {
-	in.vector.Base = &bytes[0]
-	in.vector.SetLen(len(bytes))
-	in.header = unix.Msghdr{Iov: &in.vector, Iovlen: 1, Control: &in.oob[0]}
-	in.header.SetControllen(len(in.oob))
-	for {
-		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(socket), uintptr(unsafe.Pointer(&in.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-		if errno == 0 {
-			n = int(got)
-			break
-		}
-		if errno != unix.EINTR {
-			return 0, nil, false, errno
-		}
-	}
-	if in.header.Controllen > 0 {
-		messages, err := unix.ParseSocketControlMessage(in.oob[:in.header.Controllen])
-		if err != nil {
-			return n, nil, true, nil
-		}
-		for i := range messages {
-			if came, err := unix.ParseUnixRights(&messages[i]); err == nil {
-				fds = append(fds, came...)
-			}
-		}
-	}
-	return n, fds, in.header.Flags&unix.MSG_CTRUNC != 0, nil
-}
-
 // ErrTooMany is the violation of a peer that sends more than doorbells.
 var ErrTooMany = errors.New("more came on the socket in one go than a correct peer sends")
 
@@ -318,7 +277,7 @@ func (c *Conn) drain(socket int, take func(fd int)) (rung bool, err error) {
 			take(-1)
 		}
 		switch {
-		case errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, system.EAGAIN):
 			return total > 0, nil
 		case err != nil:
 			return total > 0, err

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // A FileID names a file of this host.
@@ -46,22 +46,22 @@ func ConnectOffered(ctx context.Context, directory string, address Address, id F
 	if err != nil || address.path == "" || below == ".." || strings.HasPrefix(below, "../") {
 		return fail(fmt.Errorf("it does not lie in %s", directory))
 	}
-	top, err := unix.Open(directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	top, err := system.Open(directory, system.O_PATH|system.O_DIRECTORY|system.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(fmt.Errorf("%s: %w", directory, err))
 	}
-	defer unix.Close(top)
-	fd, err := unix.Openat2(top, below, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	defer system.Close(top)
+	fd, err := system.Openat2(top, below, &system.OpenHow{Flags: system.O_PATH | system.O_CLOEXEC, Resolve: system.RESOLVE_BENEATH | system.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return fail(err)
 	}
 	file := os.NewFile(uintptr(fd), address.path)
 	defer file.Close()
-	var stat unix.Stat_t
-	switch err := unix.Fstat(fd, &stat); {
+	var stat system.Stat_t
+	switch err := system.Fstat(fd, &stat); {
 	case err != nil:
 		return fail(err)
-	case stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
+	case stat.Mode&system.S_IFMT != system.S_IFSOCK:
 		return fail(errors.New("it is no socket"))
 	case id != FileID{stat.Dev, stat.Ino}:
 		return fail(errors.New("another file lies there"))

@@ -6,11 +6,11 @@ import (
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // peerOf asks the kernel who is at the other end of a connection, and for a descriptor of that process.
-func peerOf(conn *net.UnixConn) (cred *unix.Ucred, pidfd int, dead bool, err error) {
+func peerOf(conn *net.UnixConn) (cred *system.Ucred, pidfd int, dead bool, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, -1, false, err
@@ -18,7 +18,7 @@ func peerOf(conn *net.UnixConn) (cred *unix.Ucred, pidfd int, dead bool, err err
 	var inner error
 	pidfd = -1
 	err = raw.Control(func(fd uintptr) {
-		if cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner != nil {
+		if cred, inner = system.GetsockoptUcred(int(fd), system.SOL_SOCKET, system.SO_PEERCRED); inner != nil {
 			inner = fmt.Errorf("SO_PEERCRED: %w", inner)
 			return
 		}
@@ -36,18 +36,18 @@ func pidfdOf(fd int, pid int32) (pidfd int, dead bool) {
 	if pid <= 0 || int(pid) == os.Getpid() {
 		return -1, false
 	}
-	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPidfd)
+	pidfd, err := system.GetsockoptInt(fd, system.SOL_SOCKET, soPeerPidfd)
 	if err != nil {
 		// The number is used once, and at once.
-		pidfd, err = unix.PidfdOpen(int(pid), 0)
-		if errors.Is(err, unix.ESRCH) {
+		pidfd, err = system.PidfdOpen(int(pid), 0)
+		if errors.Is(err, system.ESRCH) {
 			return -1, true
 		}
 	}
 	if err != nil {
 		return -1, false
 	}
-	unix.CloseOnExec(pidfd)
+	system.CloseOnExec(pidfd)
 	return pidfd, false
 }
 
@@ -57,7 +57,7 @@ func isDead(fd int, pid int32) bool {
 	if pidfd < 0 {
 		return dead
 	}
-	defer unix.Close(pidfd)
+	defer system.Close(pidfd)
 	return HasEnded(pidfd)
 }
 
@@ -77,10 +77,10 @@ func AwaitEnd(pidfd *os.File) bool {
 
 // HasEnded says whether a pidfd's process has ended, waited for or not.
 func HasEnded(pidfd int) bool {
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	fds := []system.PollFd{{Fd: int32(pidfd), Events: system.POLLIN}}
 	for {
-		n, err := unix.Poll(fds, 0)
-		if !errors.Is(err, unix.EINTR) {
+		n, err := system.Poll(fds, 0)
+		if !errors.Is(err, system.EINTR) {
 			return err == nil && n == 1
 		}
 	}

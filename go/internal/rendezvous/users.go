@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/tollfree/tollfree/go/internal/system"
 )
 
 // overflowUID is the user id that stands for those whom a user namespace does not map, unless the system has another.
@@ -50,10 +50,10 @@ func UserOf(conn *net.UnixConn) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
+	var cred *system.Ucred
 	var inner error
 	if err := raw.Control(func(fd uintptr) {
-		cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		cred, inner = system.GetsockoptUcred(int(fd), system.SOL_SOCKET, system.SO_PEERCRED)
 	}); err != nil {
 		return 0, err
 	}

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -103,7 +102,7 @@ func (e *refusedError) Error() string {
 func isFinal(err error) bool {
 	var refused *refusedError
 	var users *usersError
-	return errors.As(err, &refused) && refused.said.Reason != wire.ReasonBusy || errors.As(err, &users) || errors.Is(err, unix.EACCES) || isTLS(err)
+	return errors.As(err, &refused) && refused.said.Reason != wire.ReasonBusy || errors.As(err, &users) || errors.Is(err, system.EACCES) || isTLS(err)
 }
 
 // meet makes one attempt.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -79,12 +79,12 @@ func dial(ctx context.Context, where rendezvous.Address, config Config, connect 
 	defer cancel()
 	conn, err := connect(ctx)
 	switch {
-	case errors.Is(err, unix.EACCES):
+	case errors.Is(err, system.EACCES):
 		return nil, fail(codes.PermissionDenied, err)
-	case errors.Is(err, unix.ENOENT):
-		return nil, absent(fail(codes.Unavailable, errors.New("there is no server")), unix.ENOENT)
-	case errors.Is(err, unix.ECONNREFUSED):
-		return nil, absent(fail(codes.Unavailable, errors.New("the server has ended")), unix.ECONNREFUSED)
+	case errors.Is(err, system.ENOENT):
+		return nil, absent(fail(codes.Unavailable, errors.New("there is no server")), system.ENOENT)
+	case errors.Is(err, system.ECONNREFUSED):
+		return nil, absent(fail(codes.Unavailable, errors.New("the server has ended")), system.ECONNREFUSED)
 	case err != nil:
 		return nil, fail(contextOr(ctx, codes.Unavailable), err)
 	}
@@ -114,7 +114,7 @@ func beginClient(met *meeting, address string, config *Config) *client {
 }
 
 // absent is a status that is the kernel's error too: where nobody listens, another attempt soon costs next to nothing.
-func absent(status error, kernel unix.Errno) error { return fmt.Errorf("%w (%w)", status, kernel) }
+func absent(status error, kernel system.Errno) error { return fmt.Errorf("%w (%w)", status, kernel) }
 
 // contextOr is the code of a context that is done.
 func contextOr(ctx context.Context, code codes.Code) codes.Code {

@@ -8,8 +8,6 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
 	"github.com/tollfree/tollfree/go/internal/region"
@@ -17,6 +15,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/session"
 	"github.com/tollfree/tollfree/go/internal/steps"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -25,8 +24,8 @@ const handshakeTime = 5 * time.Second
 
 // clockNow is CLOCK_MONOTONIC, which the protocol's deadlines are told by; the runtime's counts from a start of its own.
 func clockNow() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+	var now system.Timespec
+	if err := system.ClockGettime(system.CLOCK_MONOTONIC, &now); err != nil {
 		return 0
 	}
 	return uint64(now.Nano())

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -125,12 +125,12 @@ func (l *listener) Serve(service call.Service) error {
 // acceptAgain says whether another accept may succeed after an error, and waits where that needs time.
 func (l *listener) acceptAgain(err error) bool {
 	switch {
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+	case errors.Is(err, system.EMFILE), errors.Is(err, system.ENFILE), errors.Is(err, system.ENOBUFS), errors.Is(err, system.ENOMEM):
 		// Descriptors come back when sessions end; nothing tells when.
 		time.Sleep(10 * time.Millisecond)
 		return true
 	}
-	return errors.Is(err, unix.ECONNABORTED)
+	return errors.Is(err, system.ECONNABORTED)
 }
 
 // A via says by which way a session's client has come.

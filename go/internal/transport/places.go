@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
@@ -47,8 +46,8 @@ func (p *places) leave(pid int32) {
 func sessionsMax() int { return max(int(descriptorsMax()/4), 1) }
 
 func descriptorsMax() uint64 {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+	var limit system.Rlimit
+	if err := system.Getrlimit(system.RLIMIT_NOFILE, &limit); err != nil {
 		return 1024
 	}
 	return min(limit.Cur, 1<<20)

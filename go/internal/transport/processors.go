@@ -4,15 +4,14 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tollfree/tollfree/go/internal/system"
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
 // boundTo is the one processor that this process is bound to; wire.CPUUnknown where it has several, among which its threads move.
 var boundTo = sync.OnceValue(func() uint32 {
-	var set unix.CPUSet
-	if runtime.NumCPU() > 1 || unix.SchedGetaffinity(0, &set) != nil || set.Count() != 1 {
+	var set system.CPUSet
+	if runtime.NumCPU() > 1 || system.SchedGetaffinity(0, &set) != nil || set.Count() != 1 {
 		return wire.CPUUnknown
 	}
 	for cpu := range uint32(64 * len(set)) {
