@@ -13,6 +13,8 @@ constexpr uint32_t kUnimplemented = 12;
 // Pauses between attempts to attach, in nanoseconds: the first, and the longest. Each is twice the one before.
 constexpr uint64_t kPauseMin = 20'000'000;
 constexpr uint64_t kPauseMax = 2'000'000'000;
+// How often a server that shuts down looks whether its answers are on their way, in nanoseconds.
+constexpr uint64_t kUnsentTick = 1'000'000;
 
 std::string TextOf(tollfree_bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data), bytes.len); }
 
@@ -88,6 +90,21 @@ class ServerCore::State final : public EventSink, public CallOwner {
   }
 
   bool IsIdle() const { return calls_.empty() && serving_count_ == 0; }
+
+  // Whether each answer is on its way: the library keeps long ones until clients take them. Set by `LookForUnsent`.
+  bool HasSentAll() const { return has_sent_all_; }
+
+  // Looks again and again, where the loop may be used, until each answer is on its way.
+  void LookForUnsent() {
+    size_t unsent = 0;
+    for (auto& core : cores_) {
+      size_t count = 0;
+      if (tollfree_session_call_count(loop_->handle(), tollfree_session{core.first}, &count) == 0) unsent += count;
+    }
+    has_sent_all_ = unsent == 0;
+    if (has_sent_all_) return loop_->Changed(this);
+    loop_->At(tollfree_now_ns() + kUnsentTick, [this] { LookForUnsent(); });
+  }
 
   void Dial(Attachment* of) {
     std::vector<tollfree_bytes> names;
@@ -197,6 +214,7 @@ class ServerCore::State final : public EventSink, public CallOwner {
   std::map<uint64_t, std::shared_ptr<CoreCall>> cores_;
   // Handlers and reactors that are not done.
   size_t serving_count_ = 0;
+  bool has_sent_all_ = false;
 };
 
 ServerCore::ServerCore(const ServerOptions& options) : state_(std::make_shared<State>()) {
@@ -284,7 +302,10 @@ void ServerCore::Shutdown(std::chrono::nanoseconds grace) {
       });
       uint64_t until_ns = tollfree_now_ns() + static_cast<uint64_t>(std::max<int64_t>(0, grace.count()));
       auto is_idle = [state = state_.get()] { return state->IsIdle(); };
-      if (!loop_->Await(lock, state_.get(), is_idle, until_ns)) {
+      if (loop_->Await(lock, state_.get(), is_idle, until_ns)) {
+        loop_->Do(lock, [state = state_.get()] { state->LookForUnsent(); });
+        loop_->Await(lock, state_.get(), [state = state_.get()] { return state->HasSentAll(); }, until_ns);
+      } else {
         loop_->Do(lock, [state = state_.get()] { state->CloseSessions(false); });
         // Handlers see that their calls are cancelled; who runs on is waited for.
         loop_->Await(lock, state_.get(), is_idle, kNoEnd);

@@ -91,6 +91,39 @@ TEST(Edges, AServerThatIsShutDownEndsCallsAfterItsGrace) {
   EXPECT_EQ(cancelled_count, 1);
 }
 
+// Longer than the client gives credit for at once: its handler is done long before the answer is on its way.
+TEST(Edges, AServerThatIsShutDownSendsItsLongAnswersWithinItsGrace) {
+  struct Begins : BlockingProbe {
+    std::atomic<bool> has_begun{false};
+    grpc::Status Unary(grpc::ServerContext* context, const Ask* ask, Answer* answer) override {
+      has_begun = ask->wait_ms() > 0;
+      return BlockingProbe::Unary(context, ask, answer);
+    }
+  };
+  for (int turn = 0; turn < 10; turn++) {
+    Directory directory;
+    Begins service;
+    auto server = Serve(&service, directory.address());
+    auto stub = StubTo(directory.address(), Calls::kGenerated);
+    ASSERT_TRUE(CallOnce(stub.get()).ok());
+    grpc::Status status;
+    Answer answer;
+    std::thread caller([&] {
+      grpc::ClientContext context;
+      Ask ask;
+      ask.set_wait_ms(20);
+      ask.set_body(std::string(3 << 20, 'x'));
+      status = stub->Unary(&context, ask, &answer);
+    });
+    for (int ms = 0; ms < 20'000 && !service.has_begun; ms++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(service.has_begun);
+    server->Shutdown(std::chrono::seconds(10));
+    caller.join();
+    EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
+    EXPECT_EQ(answer.body().size(), 3u << 20);
+  }
+}
+
 TEST(Edges, AnAddressInUseIsRefusedWithItsName) {
   Directory directory;
   BlockingProbe service;

@@ -178,6 +178,20 @@ impl Session {
         }
     }
 
+    /// Sends what was said before this side ends the session (server), as far as there is room: an answer is not lost because no turn came.
+    pub(crate) fn says_last(&mut self, events: &mut VecDeque<Event>) {
+        if self.closed().is_some() || self.check_serves().is_err() {
+            return;
+        }
+        for _ in 0..LEFT_ROUNDS {
+            self.write(events);
+            if !self.has_more {
+                break;
+            }
+        }
+        self.flush();
+    }
+
     /// Takes no more calls (server).
     pub(crate) fn drain(&mut self) {
         self.waiting.is_awake = true;
@@ -746,6 +760,7 @@ pub(crate) enum Looks {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.says_last(&mut VecDeque::new());
         self.close(Closed::Here("nobody here needs the session any more"));
     }
 }

@@ -176,11 +176,15 @@ impl EventLoop {
         }
     }
 
-    /// Ends a session, with all of its calls: [`Event::Ended`] follows for each, then [`Event::Closed`].
+    /// Ends a session, with all of its calls: [`Event::Ended`] follows for each, then [`Event::Closed`]. What a server has said before is sent first, as
+    /// far as the ring has room.
     pub fn close(&mut self, session: SessionId) {
+        let mut events = std::mem::take(&mut self.events);
         if let Some(session) = self.session_mut(session) {
+            session.says_last(&mut events);
             session.close(Closed::Here("the application has closed the session"));
         }
+        self.events = events;
     }
 
     /// Begins a call. Where it can't be opened now, it waits for its turn.

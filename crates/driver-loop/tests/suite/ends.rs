@@ -8,7 +8,7 @@ use tollfree_driver_loop::{CallError, CallStart, ConnectErrorKind, Event, EventL
 use tollfree_os::clock::now_ns;
 use tollfree_testkit::alone;
 
-use crate::support::{Both, next, place, thread_time, unary};
+use crate::support::{Both, Told, next, place, tell, thread_time, unary};
 
 #[test]
 fn a_deadline_ends_a_call_at_both_ends() {
@@ -332,4 +332,37 @@ fn a_call_whose_message_is_half_sent_is_not_called_unprocessed() {
         }
     };
     assert_eq!((status.code, status.unprocessed), (14, false));
+}
+
+/// A server that ends its session or its loop right after an answer: the answer was said, and the client has it.
+#[test]
+fn what_was_said_before_a_server_ends_a_session_reaches_the_client() {
+    for (drops_loop, len) in [(true, 5), (false, 5), (true, 20_000), (false, 20_000)] {
+        let (_directory, address) = place();
+        let mut server = EventLoop::new(LoopConfig::default()).unwrap();
+        server.listen(&address).unwrap();
+        let serving = std::thread::spawn(move || {
+            loop {
+                if let Event::Message { call, message } = next(&mut server) {
+                    server.send(call, message).unwrap();
+                    server.answer_end(call, 0, Bytes::new()).unwrap();
+                    if !drops_loop {
+                        server.close(call.session());
+                        while !matches!(next(&mut server), Event::Closed { .. }) {}
+                    }
+                    break;
+                }
+            }
+        });
+        let mut client = EventLoop::new(LoopConfig::default()).unwrap();
+        let session = client.connect(&address).unwrap();
+        assert!(matches!(next(&mut client), Event::Connected { .. }));
+        let call = client.call(session, unary(vec![7; len])).unwrap();
+        let mut told = Told::default();
+        while told.status.is_none() {
+            tell(&mut told, next(&mut client), call);
+        }
+        serving.join().unwrap();
+        assert_eq!((told.status.unwrap().code, told.messages[0].len()), (0, len), "{drops_loop}");
+    }
 }
