@@ -93,5 +93,8 @@
 #define TOLLFREE_ERROR_TABLE_TYPE 523u /* The table has no message type of that name. */
 #define TOLLFREE_ERROR_OBJECT_UNSOUND 524u /* The bytes are no flat message of that type, or lack a required field. */
 #define TOLLFREE_ERROR_OBJECT_FIELD 525u /* The path leads to no field, or to a field of another type. */
+#define TOLLFREE_ERROR_POOL_HANDLE 531u /* The pool was released, or never was. */
+#define TOLLFREE_ERROR_POOL_JOIN 532u /* The pool can't be made or joined. */
+#define TOLLFREE_ERROR_POOL_FULL 533u /* The pool has no room for the bytes. */
 
 #endif

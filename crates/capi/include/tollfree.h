@@ -154,7 +154,7 @@
 #define TOLLFREE_EVENT_HEADERS 9
 
 /*
- A message has come on `call`: `payload`.
+ A message has come on `call`: `payload`; in a loop with a pool, its other pieces are `more`.
  */
 #define TOLLFREE_EVENT_MESSAGE 10
 
@@ -328,6 +328,14 @@ typedef struct tollfree_start {
    0.
    */
   uint32_t reserved;
+  /*
+   The first message in pieces, in order, instead of `message`.
+   */
+  const struct tollfree_payload *pieces;
+  /*
+   How many there are; 0: the message is `message`.
+   */
+  size_t piece_count;
 } tollfree_start;
 
 /*
@@ -395,6 +403,14 @@ typedef struct tollfree_channel {
 } tollfree_channel;
 
 /*
+ A membership of this process in a pool. `{0}` is none. Any thread; released once. The process leaves the pool when its last handle was
+ released, its loops have ended, and no buffer is left that lies in the pool.
+ */
+typedef struct tollfree_pool {
+  uint64_t id;
+} tollfree_pool;
+
+/*
  Settings of a loop, for all of its sessions. A member that is 0 has the value of a loop without settings.
  */
 typedef struct tollfree_config {
@@ -442,6 +458,10 @@ typedef struct tollfree_config {
    Longest block of metadata that is taken, in bytes; 15,360, from 256 on and no more.
    */
   uint32_t metadata_len_max;
+  /*
+   The pool whose member the loop is, or `{0}`. Long messages to and from other members go by ref.
+   */
+  struct tollfree_pool pool;
 } tollfree_config;
 
 /*
@@ -504,7 +524,88 @@ typedef struct tollfree_event {
    Which channel.
    */
   struct tollfree_channel channel;
+  /*
+   The pieces of a message behind `payload`, in order: their buffers are the program's to release, each once, in any thread. The list lies in the
+   loop as `text` does. Only loops with a pool receive messages in pieces.
+   */
+  const struct tollfree_payload *more;
+  /*
+   How many there are.
+   */
+  size_t more_count;
 } tollfree_event;
+
+/*
+ Settings of a pool and of a member. A member that is 0 has the value of a pool without settings.
+ */
+typedef struct tollfree_pool_config {
+  /*
+   `sizeof(tollfree_pool_config)`.
+   */
+  size_t size;
+  /*
+   Of a pool that is created: bytes of all members together; 1 GiB.
+   */
+  uint64_t total;
+  /*
+   Of a pool that is created: bytes of one member; 256 MiB.
+   */
+  uint64_t member_quota;
+  /*
+   Of a pool that is created: bytes that a member gets at once, a multiple of 4,096; 8 MiB.
+   */
+  uint64_t batch;
+  /*
+   Longest to wait for an answer of the pool's coordinator, or of a member, in nanoseconds; 5 s.
+   */
+  uint64_t patience_ns;
+  /*
+   Longest that `tollfree_pool_buffer` waits for memory, in nanoseconds; 1 s.
+   */
+  uint64_t wait_ns;
+  /*
+   Most bytes of this member that another process may hold; what is sent to one that holds more goes without a ref. Half of the quota.
+   */
+  uint64_t reader_limit;
+} tollfree_pool_config;
+
+/*
+ What became of the long messages of a loop with a pool.
+ */
+typedef struct tollfree_payload_counts {
+  /*
+   `sizeof(tollfree_payload_counts)`, set by the program.
+   */
+  size_t size;
+  /*
+   Messages sent with one ref or more.
+   */
+  uint64_t sent_by_ref;
+  /*
+   Long messages sent without.
+   */
+  uint64_t sent_inline;
+  /*
+   Messages for whose bytes the pool had no room, so that they went without a ref.
+   */
+  uint64_t pool_full;
+  /*
+   Messages received with one ref or more.
+   */
+  uint64_t received_by_ref;
+  /*
+   Messages with refs that could not be had, so that their sender was asked for the bytes.
+   */
+  uint64_t asked_for;
+  /*
+   Messages refused because a ref in them was forged, stale, of another pool, or not to be had.
+   */
+  uint64_t refused_refs;
+  /*
+   Bytes of messages with refs that were copied: into the pool, or beside the refs.
+   */
+  uint64_t copied_bytes;
+} tollfree_payload_counts;
 
 /*
  Who is at the other end of a session, by the kernel's word, at the time of connecting.
@@ -637,6 +738,21 @@ int tollfree_call_send(struct tollfree_loop of,
                        struct tollfree_call call,
                        struct tollfree_payload message,
                        uint32_t flags);
+
+/*
+ Sends one message that is in several pieces, in order. Pieces that lie in a pool (`tollfree_pool_buffer`, and pieces that were received) go
+ by ref to another member of it. Else as `tollfree_call_send`.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_call_send_pieces(struct tollfree_loop of,
+                              struct tollfree_call call,
+                              const struct tollfree_payload *pieces,
+                              size_t piece_count,
+                              uint32_t flags);
 
 /*
  Says that no message follows (client).
@@ -853,6 +969,67 @@ int tollfree_metadata_put(uint8_t *block, size_t room, size_t *len, struct tollf
  @return 0, or an error's number.
  */
 int tollfree_metadata_next(struct tollfree_bytes block, size_t *at, struct tollfree_bytes *name, struct tollfree_bytes *value);
+
+/*
+ Makes a pool that other processes of this user join at an address, `shm:///path` or `shm-abstract:name`, and joins it. The pool has a thread of
+ its own for those who join. `config` may be null, for defaults. Waits for some milliseconds. Any thread.
+
+ @return 0, or an error's number: `TOLLFREE_ERROR_POOL_JOIN` where the address is in use or can't be bound, or settings make no sense.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_pool_create(struct tollfree_bytes at,
+                         const struct tollfree_pool_config *config,
+                         struct tollfree_pool *made);
+
+/*
+ Joins the pool at an address. `config` may be null, for defaults. Waits for its coordinator's answer, as long as its patience says. Any thread.
+
+ @return 0, or an error's number: `TOLLFREE_ERROR_POOL_JOIN` where nobody answers, or the coordinator refuses.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_pool_join(struct tollfree_bytes at,
+                       const struct tollfree_pool_config *config,
+                       struct tollfree_pool *made);
+
+/*
+ Ends the use of a handle. Loops and buffers that have the pool keep it. Any thread.
+
+ @return 0, or an error's number.
+ */
+int tollfree_pool_release(struct tollfree_pool of);
+
+/*
+ Memory of the pool for `len` bytes, all 0, in one piece. Write to `*data` before the payload is sent, and never after. Sent to a member of the same
+ pool, as a message or as a piece of it, it is not copied. The payload's buffer is to be released. Any thread; waits if the pool is full, as
+ long as its settings say.
+
+ @return 0, or an error's number: `TOLLFREE_ERROR_POOL_FULL` where the memory can't be had now.
+ */
+int tollfree_pool_buffer(struct tollfree_pool of,
+                         size_t len,
+                         uint8_t **data,
+                         struct tollfree_payload *payload);
+
+/*
+ Whether the process at the other end of a session is a member of the loop's pool: `*shares` is 1 if so, and 0 if not.
+
+ @return 0, or an error's number.
+ */
+int tollfree_session_shares_pool(struct tollfree_loop of, struct tollfree_session session, int *shares);
+
+/*
+ What became of the long messages of a loop with a pool, in all of its sessions.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_loop_payloads(struct tollfree_loop of, struct tollfree_payload_counts *counts);
 
 /*
  Begins to connect to the server at an address, `shm:///path` or `shm-abstract:name`. `TOLLFREE_EVENT_CONNECTED` or

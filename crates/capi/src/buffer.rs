@@ -69,6 +69,30 @@ impl Payload<'_> {
         Ok(kept.slice(at..end))
     }
 
+    /// Keeps a message that came, piece by piece: the first, and those behind it.
+    pub(crate) fn keep_pieces(
+        message: Message,
+    ) -> Result<(Payload<'static>, Vec<Payload<'static>>), Failure> {
+        let mut kept = Vec::with_capacity(message.more.len());
+        let first = Payload::keep(message.bytes)?;
+        for piece in message.more {
+            match Payload::keep(piece) {
+                Ok(piece) => kept.push(piece),
+                Err(failure) => {
+                    kept.iter().chain([&first]).for_each(|kept| drop(BUFFERS.remove(kept.buffer.id)));
+                    return Err(failure);
+                }
+            }
+        }
+        Ok((first, kept))
+    }
+
+    /// A message of these pieces.
+    pub(crate) fn message_of(pieces: &[Payload<'_>], compressed: bool) -> Result<Message, Failure> {
+        let pieces: Result<Vec<bytes::Bytes>, Failure> = pieces.iter().map(Payload::get).collect();
+        Ok(Message { compressed, ..Message::of_pieces(pieces?) })
+    }
+
     pub(crate) fn message(&self, compressed: bool) -> Result<Message, Failure> {
         Ok(Message { compressed, ..Message::from(self.get()?) })
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use tollfree_driver_loop::{CallId, CallStart};
+use tollfree_driver_loop::{CallId, CallStart, Message};
 use tollfree_layout::errors;
 
 use crate::buffer::Payload;
@@ -51,6 +51,10 @@ pub struct Start<'a> {
     flags: u32,
     /// 0.
     reserved: u32,
+    /// The first message in pieces, in order, instead of `message`.
+    pieces: *const Payload<'a>,
+    /// How many there are; 0: the message is `message`.
+    piece_count: usize,
 }
 
 // SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
@@ -64,7 +68,7 @@ impl Start<'_> {
         let known = TOLLFREE_FLAG_HAS_MESSAGE | TOLLFREE_FLAG_LAST | TOLLFREE_FLAG_COMPRESSED | more;
         check_flags(self.flags, known)?;
         let message = match self.flags & TOLLFREE_FLAG_HAS_MESSAGE != 0 {
-            true => Some(self.message.message(self.flags & TOLLFREE_FLAG_COMPRESSED != 0)?),
+            true => Some(self.first_message(self.flags & TOLLFREE_FLAG_COMPRESSED != 0)?),
             false => None,
         };
         Ok(CallStart {
@@ -74,6 +78,14 @@ impl Start<'_> {
             message,
             is_last: self.flags & TOLLFREE_FLAG_LAST != 0,
         })
+    }
+
+    fn first_message(&self, compressed: bool) -> Result<Message, Failure> {
+        if self.piece_count == 0 {
+            return self.message.message(compressed);
+        }
+        // SAFETY: the header asks for `piece_count` payloads there; null and impossible lengths are refused (`pointers::tests`).
+        Payload::message_of(unsafe { pointers::list(self.pieces, self.piece_count) }?, compressed)
     }
 
     /// The same for a channel.
@@ -164,6 +176,29 @@ pub extern "C" fn tollfree_call_send(of: Loop, call: Call, message: Payload<'_>,
     call.with(of, |kept, call| {
         check_flags(flags, TOLLFREE_FLAG_COMPRESSED)?;
         Ok(kept.events.send(call, message.message(flags != 0)?)?)
+    })
+}
+
+/// Sends one message that is in several pieces, in order. Pieces that lie in a pool (`tollfree_pool_buffer`, and pieces that were received) go
+/// by ref to another member of it. Else as `tollfree_call_send`.
+///
+/// @return 0, or an error's number.
+///
+/// # Safety
+/// Pointers that are not null point to as much as is said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollfree_call_send_pieces(
+    of: Loop,
+    call: Call,
+    pieces: *const Payload<'_>,
+    piece_count: usize,
+    flags: u32,
+) -> c_int {
+    call.with(of, |kept, call| {
+        check_flags(flags, TOLLFREE_FLAG_COMPRESSED)?;
+        // SAFETY: the header asks for `piece_count` payloads there; null and impossible lengths are refused (`pointers::tests`).
+        let pieces = unsafe { pointers::list(pieces, piece_count) }?;
+        Ok(kept.events.send(call, Payload::message_of(pieces, flags != 0)?)?)
     })
 }
 

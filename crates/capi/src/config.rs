@@ -8,6 +8,7 @@ use tollfree_layout::limits::WINDOW_RESERVE;
 
 use crate::error::Failure;
 use crate::pointers::{self, Bytes, Growing};
+use crate::pool::Pool;
 
 /// `wait`: spins where that costs no more than to be woken, and where nobody else wants the processor; else sleeps.
 pub const TOLLFREE_WAIT_ADAPTIVE: u32 = 0;
@@ -54,6 +55,8 @@ pub struct Config<'a> {
     stream_count: u32,
     /// Longest block of metadata that is taken, in bytes; 15,360, from 256 on and no more.
     metadata_len_max: u32,
+    /// The pool whose member the loop is, or `{0}`. Long messages to and from other members go by ref.
+    pool: Pool,
 }
 
 // SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
@@ -118,6 +121,9 @@ impl Config<'_> {
             }
             limits.metadata_len_max = len;
         }
+        if self.pool != Pool::NONE {
+            settings.pool = Some(self.pool.member()?);
+        }
         Ok(settings)
     }
 }
@@ -143,6 +149,7 @@ mod tests {
         stream_window: 0,
         stream_count: 0,
         metadata_len_max: 0,
+        pool: Pool::NONE,
     };
 
     #[test]

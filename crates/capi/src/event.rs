@@ -34,7 +34,7 @@ pub const TOLLFREE_EVENT_CLOSED: u32 = 7;
 pub const TOLLFREE_EVENT_CALL: u32 = 8;
 /// The answer's headers have come on `call`: `payload` has them.
 pub const TOLLFREE_EVENT_HEADERS: u32 = 9;
-/// A message has come on `call`: `payload`.
+/// A message has come on `call`: `payload`; in a loop with a pool, its other pieces are `more`.
 pub const TOLLFREE_EVENT_MESSAGE: u32 = 10;
 /// The client of `call` sends nothing more.
 pub const TOLLFREE_EVENT_HALF_CLOSED: u32 = 11;
@@ -81,6 +81,11 @@ pub struct Event {
     payload: Payload<'static>,
     /// Which channel.
     channel: Channel,
+    /// The pieces of a message behind `payload`, in order: their buffers are the program's to release, each once, in any thread. The list lies in the
+    /// loop as `text` does. Only loops with a pool receive messages in pieces.
+    more: *const Payload<'static>,
+    /// How many there are.
+    more_count: usize,
 }
 
 // SAFETY: numbers and pointers; zeros are null and 0. `size` is the first.
@@ -88,9 +93,12 @@ unsafe impl Growing for Event {
     const LEN_MIN: usize = size_of::<Event>();
 }
 
-/// What `text` of the last event lies in.
+/// What `text` and `more` of the last event lie in.
 #[derive(Debug, Default)]
-pub(crate) struct Texts(Option<Text>);
+pub(crate) struct Texts {
+    text: Option<Text>,
+    pieces: Vec<Payload<'static>>,
+}
 
 #[derive(Debug)]
 enum Text {
@@ -98,16 +106,27 @@ enum Text {
     Words(String),
 }
 
+// SAFETY: the pieces name buffers by numbers, and their bytes lie where the buffers are kept, which any thread may read and release.
+unsafe impl Send for Texts {}
+
 impl Texts {
+    fn pieces(&mut self, more: Vec<Payload<'static>>) -> (*const Payload<'static>, usize) {
+        self.pieces = more;
+        match &*self.pieces {
+            [] => (std::ptr::null(), 0),
+            pieces => (pieces.as_ptr(), pieces.len()),
+        }
+    }
+
     fn came(&mut self, bytes: bytes::Bytes) -> Bytes<'static> {
-        match self.0.insert(Text::Came(bytes)) {
+        match self.text.insert(Text::Came(bytes)) {
             Text::Came(bytes) => Bytes::for_c(bytes),
             Text::Words(words) => Bytes::for_c(words.as_bytes()),
         }
     }
 
     fn words(&mut self, words: String) -> Bytes<'static> {
-        match self.0.insert(Text::Words(words)) {
+        match self.text.insert(Text::Words(words)) {
             Text::Came(bytes) => Bytes::for_c(bytes),
             Text::Words(words) => Bytes::for_c(words.as_bytes()),
         }
@@ -128,6 +147,8 @@ impl Event {
         text: Bytes::EMPTY,
         payload: Payload::EMPTY,
         channel: Channel::NONE,
+        more: std::ptr::null(),
+        more_count: 0,
     };
 
     /// Whether the program has room for an event: before one is taken, which would be lost.
@@ -196,8 +217,10 @@ impl Kept {
             }
             driver::Event::Message { call, message } => {
                 let mut event = of_call(events, TOLLFREE_EVENT_MESSAGE, call);
-                event.payload = Payload::keep(message.bytes)?;
                 event.flags |= if message.compressed { TOLLFREE_FLAG_COMPRESSED } else { 0 };
+                let (first, more) = Payload::keep_pieces(message)?;
+                event.payload = first;
+                (event.more, event.more_count) = self.texts.pieces(more);
                 event
             }
             driver::Event::HalfClosed { call } => of_call(events, TOLLFREE_EVENT_HALF_CLOSED, call),

@@ -14,6 +14,7 @@ mod handles;
 mod loops;
 mod metadata;
 mod pointers;
+mod pool;
 mod session;
 mod tables;
 mod values;
@@ -25,7 +26,8 @@ pub use buffer::{
 pub use call::{
     Call, Start, TOLLFREE_FLAG_HAS_MESSAGE, TOLLFREE_FLAG_LAST, TOLLFREE_FLAG_WAITS, TOLLFREE_FLAG_WAITS_NOT,
     tollfree_call_answer, tollfree_call_answer_end, tollfree_call_answer_headers, tollfree_call_cancel,
-    tollfree_call_finish, tollfree_call_pause, tollfree_call_resume, tollfree_call_send, tollfree_call_start,
+    tollfree_call_finish, tollfree_call_pause, tollfree_call_resume, tollfree_call_send,
+    tollfree_call_send_pieces, tollfree_call_start,
 };
 pub use channel::{
     Channel, ChannelSettings, Server, TOLLFREE_CHANNEL_CONNECTING, TOLLFREE_CHANNEL_FAILING,
@@ -39,6 +41,7 @@ pub use event::*;
 pub use loops::*;
 pub use metadata::{tollfree_metadata_next, tollfree_metadata_put};
 pub use pointers::Bytes;
+pub use pool::*;
 pub use session::*;
 pub use tables::*;
 pub use values::*;

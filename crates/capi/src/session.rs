@@ -70,11 +70,11 @@ impl Listener {
     }
 }
 
-fn unknown(what: &str) -> Failure {
+pub(crate) fn unknown(what: &str) -> Failure {
     Failure::new(errors::USE_SESSION, format!("this {what} is over, or is no {what} of this loop"))
 }
 
-fn address(text: Bytes<'_>) -> Result<Address, Failure> {
+pub(crate) fn address(text: Bytes<'_>) -> Result<Address, Failure> {
     let text = text.text("the address")?;
     text.parse()
         .map_err(|error: tollfree_driver_loop::AddressError| Failure::new(error.number(), error.to_string()))

@@ -72,7 +72,9 @@ pub use tollfree_balancer::{
 };
 pub use tollfree_connection::WaitPolicy;
 pub use tollfree_host::{ConnectError, ConnectErrorKind, HandshakeError, Quotas, Registration};
-pub use tollfree_pool::{Capacity, Pool};
+pub use tollfree_pool::{
+    AllocError, Capacity, Config as PoolConfig, JoinError, Pool, Ref as PoolRef, WhenShort,
+};
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity, PeerPolicy};
 pub use tollfree_session::{Closed, Limits, STREAM_WINDOW_MIN};
 

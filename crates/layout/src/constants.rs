@@ -563,6 +563,12 @@ pub mod errors {
     pub const OBJECT_UNSOUND: u16 = 524;
     /// The path leads to no field, or to a field of another type.
     pub const OBJECT_FIELD: u16 = 525;
+    /// The pool was released, or never was.
+    pub const POOL_HANDLE: u16 = 531;
+    /// The pool can't be made or joined.
+    pub const POOL_JOIN: u16 = 532;
+    /// The pool has no room for the bytes.
+    pub const POOL_FULL: u16 = 533;
     /// All of them with their names, in order.
     pub const ALL: &[(u16, &str)] = &[
         (ADDRESS_SCHEME, "ADDRESS_SCHEME"),
@@ -655,5 +661,8 @@ pub mod errors {
         (TABLE_TYPE, "TABLE_TYPE"),
         (OBJECT_UNSOUND, "OBJECT_UNSOUND"),
         (OBJECT_FIELD, "OBJECT_FIELD"),
+        (POOL_HANDLE, "POOL_HANDLE"),
+        (POOL_JOIN, "POOL_JOIN"),
+        (POOL_FULL, "POOL_FULL"),
     ];
 }

@@ -30,6 +30,7 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   tollfree_event event = { .size = sizeof event };
   tollfree_start start = { .size = sizeof start, .path = tollfree_text("/a.B/C") };
   tollfree_peer peer = { .size = sizeof peer };
+  tollfree_payload_counts counts = { .size = sizeof counts };
   tollfree_call call = { both->client, 1 };
   const uint8_t process[16] = { 1 };
   tollfree_session session;
@@ -47,10 +48,13 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   RETURNS(number, tollfree_unlisten(loop, both->listener));
   RETURNS(number, tollfree_session_peer(loop, both->client, &peer));
   RETURNS(number, tollfree_session_call_count(loop, both->client, &count));
+  RETURNS(number, tollfree_session_shares_pool(loop, both->client, &may_sleep));
+  RETURNS(number, tollfree_loop_payloads(loop, &counts));
   RETURNS(number, tollfree_session_drain(loop, both->client));
   RETURNS(number, tollfree_session_close(loop, both->client));
   RETURNS(number, tollfree_call_start(loop, both->client, &start, &call));
   RETURNS(number, tollfree_call_send(loop, call, payload_of(none), 0));
+  RETURNS(number, tollfree_call_send_pieces(loop, call, NULL, 0, 0));
   RETURNS(number, tollfree_call_finish(loop, call));
   RETURNS(number, tollfree_call_answer_headers(loop, call, none));
   RETURNS(number, tollfree_call_answer_end(loop, call, 0, none));
@@ -130,6 +134,11 @@ static void nulls(const ends *both)
   start.metadata = lost;
   RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_start(loop, both->client, &start, &(tollfree_call){ { 0 }, 0 }));
   start.metadata = none;
+  start.flags = TOLLFREE_FLAG_HAS_MESSAGE;
+  start.piece_count = 1;
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_start(loop, both->client, &start, &(tollfree_call){ { 0 }, 0 }));
+  start.piece_count = 0;
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_send_pieces(loop, (tollfree_call){ both->client, 1 }, NULL, 1, 0));
   start.flags = 1u << 31;
   RETURNS(TOLLFREE_ERROR_USE_VALUE, tollfree_call_start(loop, both->client, &start, &(tollfree_call){ { 0 }, 0 }));
   RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_buffer_wrap(lost, NULL, NULL, &payload));

@@ -49,6 +49,11 @@ fn other_threads_wake_loops_and_release_buffers() {
 }
 
 #[test]
+fn processes_of_one_pool_read_each_others_messages_in_place() {
+    runs("pools.c");
+}
+
+#[test]
 fn messages_are_read_and_written_by_tables() {
     let place = Place::new();
     let descriptors = place.path().join("descriptors.bin");
