@@ -249,6 +249,29 @@
 #define TOLLFREE_VALUE_MAP 10
 
 /*
+ An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it, or that entered it; in other
+ threads only `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
+ */
+typedef struct tollfree_loop {
+  uint64_t id;
+} tollfree_loop;
+
+/*
+ A session: a connection to one process. `{0}` is none. No two sessions of a loop have the same.
+ */
+typedef struct tollfree_session {
+  uint64_t id;
+} tollfree_session;
+
+/*
+ A call. `{{0}, 0}` is none. No two calls of a loop have the same.
+ */
+typedef struct tollfree_call {
+  struct tollfree_session session;
+  uint64_t number;
+} tollfree_call;
+
+/*
  Bytes somewhere in memory. `data` may be null where `len` is 0. What a function is passed it reads before it returns, and does not
  keep; how long bytes stay that the library gives is said where it gives them.
  */
@@ -256,12 +279,6 @@ typedef struct tollfree_bytes {
   const uint8_t *data;
   size_t len;
 } tollfree_bytes;
-
-/*
- Called once, when nobody needs the memory any more: in the function of the library in which the last share in it goes, so in a thread
- that the program called in. It may release buffers and wake loops; it must neither throw nor jump out.
- */
-typedef void (*tollfree_release)(void *argument);
 
 /*
  A share in bytes that the library keeps: `{0}` stands for none. Each is released once, in any thread.
@@ -281,19 +298,10 @@ typedef struct tollfree_payload {
 } tollfree_payload;
 
 /*
- An event loop with its sessions and listeners. `{0}` is none. It belongs to the thread that made it, or that entered it; in other
- threads only `tollfree_loop_wake` may be called on it. It ends with `tollfree_loop_free`, or with its thread.
+ Called once, when nobody needs the memory any more: in the function of the library in which the last share in it goes, so in a thread
+ that the program called in. It may release buffers and wake loops; it must neither throw nor jump out.
  */
-typedef struct tollfree_loop {
-  uint64_t id;
-} tollfree_loop;
-
-/*
- A session: a connection to one process. `{0}` is none. No two sessions of a loop have the same.
- */
-typedef struct tollfree_session {
-  uint64_t id;
-} tollfree_session;
+typedef void (*tollfree_release)(void *argument);
 
 /*
  How a call begins.
@@ -337,14 +345,6 @@ typedef struct tollfree_start {
    */
   size_t piece_count;
 } tollfree_start;
-
-/*
- A call. `{{0}, 0}` is none. No two calls of a loop have the same.
- */
-typedef struct tollfree_call {
-  struct tollfree_session session;
-  uint64_t number;
-} tollfree_call;
 
 /*
  A server of a channel.
@@ -685,6 +685,39 @@ extern "C" {
  The library's version, as `0.1.0`: a static text.
  */
 const char *tollfree_version(void);
+
+/*
+ Sends messages of a stream together: `messages` has their bytes, one behind the other, and `lens` how long each is. Else as
+ `tollfree_call_send` for each. Where this fails, none is sent.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_call_send_batch(struct tollfree_loop of,
+                             struct tollfree_call call,
+                             struct tollfree_payload messages,
+                             const size_t *lens,
+                             size_t count);
+
+/*
+ Takes messages of a call that have come together with the event that was taken last, in the order of their arrival, as one buffer: call this
+ after a `TOLLFREE_EVENT_MESSAGE`. `messages` has their bytes, one behind the other, and `lens` gets how long each is; `*count` is how many there
+ are, `lens_max` at most, and 0 where none has come. Messages that are compressed or in several pieces come as events of their own. The buffer is
+ to be released. Text and pieces of the last event stay.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_call_take_batch(struct tollfree_loop of,
+                             struct tollfree_call call,
+                             size_t *lens,
+                             size_t lens_max,
+                             struct tollfree_payload *messages,
+                             size_t *count);
 
 /*
  A share in memory of the program's, which is not copied: it must stay as it is until `release` is called with `argument`. Memory that

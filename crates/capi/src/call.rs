@@ -120,7 +120,7 @@ impl Call {
     }
 
     /// Has a loop do something for the call.
-    fn with(self, of: Loop, what: impl FnOnce(&mut Kept, CallId) -> Result<(), Failure>) -> c_int {
+    pub(crate) fn with(self, of: Loop, what: impl FnOnce(&mut Kept, CallId) -> Result<(), Failure>) -> c_int {
         run(|| of.with(|kept| what(kept, self.id())))
     }
 }

@@ -4,6 +4,7 @@
 //! are looked up, lengths and sizes are checked, and no panic leaves a function. Functions that fail return a number of
 //! `spec/errors.md`, and leave a text in their thread.
 
+mod batch;
 mod buffer;
 mod call;
 mod channel;
@@ -19,6 +20,7 @@ mod session;
 mod tables;
 mod values;
 
+pub use batch::{tollfree_call_send_batch, tollfree_call_take_batch};
 pub use buffer::{
     Buffer, Payload, Release, tollfree_buffer_copy, tollfree_buffer_release, tollfree_buffer_retain,
     tollfree_buffer_wrap,

@@ -68,6 +68,20 @@ pub(crate) unsafe fn list<'a, T>(data: *const T, len: usize) -> Result<&'a [T], 
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
+/// A list of C's to be written.
+///
+/// # Safety
+/// `data` points to `len` values that nobody else uses meanwhile, unless it is null or `len` is 0.
+pub(crate) unsafe fn list_mut<'a, T>(data: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
+    // SAFETY: the caller's promise, passed on: this checks, and what it gives is dropped at once.
+    unsafe { list(data.cast_const(), len) }?;
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: not null, aligned, and no longer than memory, as `list` has seen; the rest is the caller's promise. The C tests run under ASan.
+    Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
+}
+
 /// A structure that grows: its first member is `size_t size`, as the program knows it.
 ///
 /// # Safety

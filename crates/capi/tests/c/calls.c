@@ -135,6 +135,63 @@ static void streams(const ends *both)
   CHECK(seen.messages == 300 && seen.bytes == 10 * 299 * 300 / 2);
 }
 
+/* Messages that are sent together, and taken together: as many, in order, by far fewer events. */
+static void batches(const ends *both)
+{
+  enum { COUNT = 2000, AT_ONCE = 100 };
+  static uint8_t bytes[AT_ONCE * AT_ONCE];
+  size_t lens[AT_ONCE];
+  tollfree_start start = { .size = sizeof start, .path = tollfree_text("/test.Echo/Stream") };
+  tollfree_call call, served;
+  unsigned came = 0, events = 0, ended = 0;
+  memset(&served, 0, sizeof served);
+  OK(tollfree_call_start(both->loop, both->client, &start, &call));
+  for (unsigned nth = 0; nth < COUNT / AT_ONCE; nth++) {
+    tollfree_payload lent;
+    tollfree_bytes all = { bytes, 0 };
+    for (size_t at = 0; at < AT_ONCE; at++) {
+      lens[at] = at;
+      memset(bytes + all.len, (int)at, at);
+      all.len += at;
+    }
+    OK(tollfree_buffer_copy(all, &lent));
+    OK(tollfree_call_send_batch(both->loop, call, lent, lens, AT_ONCE));
+    OK(tollfree_buffer_release(lent.buffer));
+  }
+  OK(tollfree_call_finish(both->loop, call));
+  while (!ended) {
+    tollfree_event event = next_event(both->loop);
+    if (event.kind == TOLLFREE_EVENT_CALL)
+      served = event.call;
+    if (event.kind == TOLLFREE_EVENT_MESSAGE) {
+      tollfree_payload messages;
+      size_t count, at = 0;
+      int ours = event.flags & TOLLFREE_FLAG_SERVED;
+      events += ours ? 0 : 1;
+      OK(tollfree_call_take_batch(both->loop, event.call, lens, AT_ONCE, &messages, &count));
+      CHECK(count <= AT_ONCE);
+      if (ours) {
+        OK(tollfree_call_send(both->loop, event.call, event.payload, 0));
+        OK(tollfree_call_send_batch(both->loop, event.call, messages, lens, count));
+      } else {
+        CHECK(event.payload.bytes.len == came++ % AT_ONCE);
+        for (size_t nth = 0; nth < count; nth++, came++) {
+          CHECK(lens[nth] == came % AT_ONCE);
+          CHECK(lens[nth] == 0 || messages.bytes.data[at] == (uint8_t)lens[nth]);
+          at += lens[nth];
+        }
+        CHECK(at == messages.bytes.len);
+      }
+      OK(tollfree_buffer_release(messages.buffer));
+    }
+    if (event.kind == TOLLFREE_EVENT_HALF_CLOSED)
+      OK(tollfree_call_answer_end(both->loop, served, 0, start.metadata));
+    ended = event.kind == TOLLFREE_EVENT_ENDED;
+    OK(tollfree_buffer_release(event.payload.buffer));
+  }
+  CHECK(came == COUNT && events < COUNT / 4);
+}
+
 /* A stream whose messages the program does not want for now: its peer waits, and all of them come afterwards. */
 static void a_call_that_is_paused(const ends *both)
 {
@@ -268,6 +325,7 @@ int main(int argc, char **argv)
   both = both_ends(argv[1], &config);
   unary_calls_of_all_lengths(&both);
   streams(&both);
+  batches(&both);
   a_call_that_is_paused(&both);
   metadata_come_back(&both);
   deadlines_and_cancellation(&both);

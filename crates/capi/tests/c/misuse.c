@@ -35,6 +35,7 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   const uint8_t process[16] = { 1 };
   tollfree_session session;
   tollfree_listener listener;
+  tollfree_payload messages;
   uint64_t timeout;
   size_t count;
   int fd, may_sleep;
@@ -55,6 +56,8 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   RETURNS(number, tollfree_call_start(loop, both->client, &start, &call));
   RETURNS(number, tollfree_call_send(loop, call, payload_of(none), 0));
   RETURNS(number, tollfree_call_send_pieces(loop, call, NULL, 0, 0));
+  RETURNS(number, tollfree_call_send_batch(loop, call, payload_of(none), NULL, 0));
+  RETURNS(number, tollfree_call_take_batch(loop, call, NULL, 0, &messages, &count));
   RETURNS(number, tollfree_call_finish(loop, call));
   RETURNS(number, tollfree_call_answer_headers(loop, call, none));
   RETURNS(number, tollfree_call_answer_end(loop, call, 0, none));
@@ -139,6 +142,12 @@ static void nulls(const ends *both)
   RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_start(loop, both->client, &start, &(tollfree_call){ { 0 }, 0 }));
   start.piece_count = 0;
   RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_send_pieces(loop, (tollfree_call){ both->client, 1 }, NULL, 1, 0));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_send_batch(loop, (tollfree_call){ both->client, 1 }, payload_of(none), NULL, 1));
+  RETURNS(TOLLFREE_ERROR_USE_LENGTH, tollfree_call_send_batch(loop, (tollfree_call){ both->client, 1 }, payload_of(tollfree_text("x")), &len, 1));
+  RETURNS(TOLLFREE_ERROR_CALL_ENDED, tollfree_call_send_batch(loop, (tollfree_call){ both->client, 1 }, payload_of(none), &len, 1));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_take_batch(loop, (tollfree_call){ both->client, 1 }, NULL, 1, &payload, &len));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_take_batch(loop, (tollfree_call){ both->client, 1 }, &len, 1, NULL, &len));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_call_take_batch(loop, (tollfree_call){ both->client, 1 }, &len, 1, &payload, NULL));
   start.flags = 1u << 31;
   RETURNS(TOLLFREE_ERROR_USE_VALUE, tollfree_call_start(loop, both->client, &start, &(tollfree_call){ { 0 }, 0 }));
   RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_buffer_wrap(lost, NULL, NULL, &payload));

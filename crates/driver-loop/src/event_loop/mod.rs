@@ -342,6 +342,19 @@ impl EventLoop {
         }
     }
 
+    /// The next message of a call, if it has come, nothing has happened before it, and it `fits`. Takes no turn: for hosts that take the messages of a stream together.
+    pub fn next_message(&mut self, call: CallId, fits: impl FnOnce(&Message) -> bool) -> Option<Message> {
+        match self.events.front() {
+            Some(Event::Message { call: of, message }) if *of == call && fits(message) => {}
+            _ => return None,
+        }
+        let event = self.events.pop_front()?;
+        match self.pass(event) {
+            Some(Event::Message { message, .. }) => Some(message),
+            _ => None,
+        }
+    }
+
     /// What happens within so long, by looking at the rings: ends sooner where that is not worth it, and never sleeps. For hosts that hold a lock which
     /// is dear to give up for a short time.
     pub fn look(&mut self, most: Duration) -> Option<Event> {
