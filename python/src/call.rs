@@ -6,35 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyTuple};
-use tollfree_driver_blocking::{CallId, CallMailbox, CallNews, EventLoop, Leader, Message, Status};
+use pyo3::types::PyBytes;
+use tollfree_driver_blocking::{CallId, CallMailbox, CallNews, EventLoop, Leader, Status};
 
+use crate::pieces::{Outgoing, received};
 use crate::sharing::Sharing;
 
 /// Messages of which a sender may have so many, or so many bytes, under way before it waits.
 const UNSENT_COUNT: usize = 16;
-/// From this length on, a message is not copied but kept as Python has it until it is on its way.
-const KEPT_LEN: usize = 16 << 10;
-
-/// Bytes of Python's, for a message.
-pub(crate) fn message(bytes: PyBackedBytes, compressed: bool) -> Message {
-    let bytes = match bytes.len() < KEPT_LEN {
-        true => Bytes::copy_from_slice(&bytes),
-        false => Bytes::from_owner(bytes),
-    };
-    Message { compressed, ..Message::from(bytes) }
-}
-
-/// A message for Python: bytes, or a tuple of them where they are compressed.
-pub(crate) fn received<'py>(py: Python<'py>, message: &Message) -> PyResult<Bound<'py, PyAny>> {
-    let bytes = PyBytes::new(py, &message.bytes);
-    match message.compressed {
-        false => Ok(bytes.into_any()),
-        true => Ok(PyTuple::new(py, [bytes])?.into_any()),
-    }
-}
-
 /// A time in seconds, as Python has it; `None` as nothing.
 pub(crate) fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     match seconds {
@@ -91,7 +70,7 @@ impl<'a> Sender<'a> {
         if resumes {
             self.run(EventLoop::resume);
         }
-        received(py, &message).map(Some)
+        received(py, &message, self.sharing.pool()).map(Some)
     }
 
     pub(crate) fn wait_sent(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -131,7 +110,7 @@ impl Call {
     fn send(
         &self,
         py: Python<'_>,
-        bytes: PyBackedBytes,
+        bytes: Outgoing,
         compressed: bool,
         timeout: Option<f64>,
     ) -> PyResult<bool> {
@@ -143,7 +122,7 @@ impl Call {
             }
             came.says();
         }
-        let message = message(bytes, compressed);
+        let message = bytes.message(compressed);
         // What has ended is told by its status.
         self.sender().run(move |events, call| drop(events.send(call, message)));
         self.sender().wait_sent(py, timeout)

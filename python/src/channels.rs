@@ -45,6 +45,21 @@ fn config(
     })
 }
 
+/// What became of a loop's long messages, by name.
+pub(crate) fn payloads(sharing: &Sharing, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+    sharing.check()?;
+    let counts = sharing.ask(py, |leader| leader.events().payloads())?;
+    Ok(vec![
+        ("sent_by_ref", counts.sent_by_ref),
+        ("sent_inline", counts.sent_inline),
+        ("pool_full", counts.pool_full),
+        ("received_by_ref", counts.received_by_ref),
+        ("asked_for", counts.asked_for),
+        ("refused_refs", counts.refused_refs),
+        ("copied_bytes", counts.copied_bytes),
+    ])
+}
+
 /// Ends a channel, with its calls.
 pub(crate) fn close(sharing: &Sharing, channel: u64) -> PyResult<()> {
     sharing.check()?;

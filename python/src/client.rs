@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 use tollfree_driver_blocking::{
     CallMailbox, CallNews, CallStart, CallTerms, ChannelId, Leader, LoopConfig, Mailbox, Message, Notice,
@@ -13,8 +12,10 @@ use tollfree_driver_blocking::{
 };
 use tollfree_os::clock::now_ns;
 
-use crate::call::{Call, duration, message, received};
+use crate::call::{Call, duration};
 use crate::channels;
+use crate::pieces::{Outgoing, received};
+use crate::pool::Pool;
 use crate::sharing::Sharing;
 
 /// gRPC's UNAVAILABLE.
@@ -58,8 +59,10 @@ pub(crate) fn config(
     receive_len_max: Option<usize>,
     metadata_len_max: Option<u32>,
     call_count_max: Option<u32>,
+    pool: Option<&Bound<'_, Pool>>,
 ) -> LoopConfig {
-    let mut config = LoopConfig { agent, ..LoopConfig::default() };
+    let pool = pool.map(|pool| pool.get().member());
+    let mut config = LoopConfig { agent, pool, ..LoopConfig::default() };
     if let Some(most) = receive_len_max {
         config.message_len_max = most;
     }
@@ -82,13 +85,14 @@ pub(crate) struct Client {
 impl Client {
     /// Without channels. Messages that are longer than so many bytes end their calls with RESOURCE_EXHAUSTED.
     #[new]
-    #[pyo3(signature = (agent = None, receive_len_max = None, metadata_len_max = None))]
+    #[pyo3(signature = (agent = None, receive_len_max = None, metadata_len_max = None, pool = None))]
     fn new(
         agent: Option<String>,
         receive_len_max: Option<usize>,
         metadata_len_max: Option<u32>,
+        pool: Option<&Bound<'_, Pool>>,
     ) -> PyResult<Client> {
-        let config = config(agent, receive_len_max, metadata_len_max, None);
+        let config = config(agent, receive_len_max, metadata_len_max, None, pool);
         let sharing = Sharing::new(config, Told::Notices)?;
         sharing.watch()?;
         Ok(Client { sharing })
@@ -143,6 +147,11 @@ impl Client {
             Ok(Some(Notice::Channel(channel, state))) => Ok(Some((channel.to_bits(), Some(state as u8)))),
             Err(_) => Err(pyo3::exceptions::PyStopIteration::new_err("the client was closed")),
         }
+    }
+
+    /// What became of its long messages, by name: how many went and came by ref, and why others did not.
+    fn payloads(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        channels::payloads(&self.sharing, py)
     }
 
     /// Ends its threads.
@@ -221,7 +230,7 @@ impl Method {
     fn unary<'py>(
         &self,
         py: Python<'py>,
-        bytes: PyBackedBytes,
+        bytes: Outgoing,
         metadata: Option<&[u8]>,
         timeout: Option<f64>,
         waits_for_ready: bool,
@@ -231,7 +240,7 @@ impl Method {
         self.sharing.check()?;
         let beginning = self.beginning(metadata, timeout, waits_for_ready)?;
         let mailbox = self.mailbox();
-        let begins = self.begins(mailbox.clone(), beginning, Some(message(bytes, compressed)));
+        let begins = self.begins(mailbox.clone(), beginning, Some(bytes.message(compressed)));
         // Should a signal end the wait, this cancels the call.
         let call = Call::new(self.sharing.clone(), mailbox.clone());
         self.sharing.wait_for(py, Some(begins), &mailbox, |came| came.status().is_some(), None)?;
@@ -246,11 +255,11 @@ impl Method {
         if let (0, false, true, Some(message)) = (code, is_whole, is_one, &first)
             && !message.compressed
         {
-            return received(py, message);
+            return received(py, message, self.sharing.pool());
         }
         let block = |block: Option<&Bytes>| PyBytes::new(py, block.map_or(&[], |block| block)).into_any();
         let message = match &first {
-            Some(message) if is_one => received(py, message)?,
+            Some(message) if is_one => received(py, message, self.sharing.pool())?,
             _ => py.None().into_bound(py),
         };
         let code = code.into_pyobject(py)?.into_any();
@@ -262,7 +271,7 @@ impl Method {
     #[pyo3(signature = (bytes = None, metadata = None, timeout = None, waits_for_ready = false, compressed = false))]
     fn start(
         &self,
-        bytes: Option<PyBackedBytes>,
+        bytes: Option<Outgoing>,
         metadata: Option<&[u8]>,
         timeout: Option<f64>,
         waits_for_ready: bool,
@@ -271,7 +280,7 @@ impl Method {
         self.sharing.check()?;
         let beginning = self.beginning(metadata, timeout, waits_for_ready)?;
         let mailbox = self.mailbox();
-        let first = bytes.map(|bytes| message(bytes, compressed));
+        let first = bytes.map(|bytes| bytes.message(compressed));
         let begins = self.begins(mailbox.clone(), beginning, first);
         self.sharing.run(begins);
         Ok(Call::new(self.sharing.clone(), mailbox))

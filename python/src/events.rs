@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use tollfree_driver_blocking::{Event, Status};
+use tollfree_driver_blocking::{Event, Pool, Status};
 use tollfree_layout::metadata;
 
-use crate::call::received;
+use crate::pieces::received;
 
 /// Kinds of events; `python/tollfree/_events.py` has the same.
 pub(crate) mod kind {
@@ -54,12 +54,13 @@ pub(crate) fn of_call<'py>(
     py: Python<'py>,
     number: u64,
     event: &Event,
+    pool: Option<&Pool>,
 ) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let number = number.into_pyobject(py)?.into_any();
     let kind = |kind: u8| Ok::<_, PyErr>(kind.into_pyobject(py)?.into_any());
     let tuple = match event {
         Event::Message { message, .. } => {
-            PyTuple::new(py, [kind(kind::MESSAGE)?, number, received(py, message)?])?
+            PyTuple::new(py, [kind(kind::MESSAGE)?, number, received(py, message, pool)?])?
         }
         Event::HalfClosed { .. } => PyTuple::new(py, [kind(kind::HALF_CLOSED)?, number])?,
         Event::Sent { .. } => PyTuple::new(py, [kind(kind::SENT)?, number])?,

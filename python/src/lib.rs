@@ -1,15 +1,21 @@
 //! The part of Tollfree for Python that is in Rust: loops that threads of an interpreter share, calls by bytes, and metadata.
 //!
 //! What users of gRPC know (channels, stubs' callables, servers, contexts) is in Python, in `python/tollfree`.
-#![forbid(unsafe_code)]
 
+mod buffer;
 mod call;
 mod channels;
 mod client;
+mod dlpack;
 mod events;
+mod fields;
+mod memory;
 mod metadata;
+mod pieces;
+mod pool;
 mod serving;
 mod sharing;
+mod wire;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,11 +35,19 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
     use crate::client::{Client, Method, Retry};
     #[pymodule_export]
+    use crate::fields::Shape;
+    #[pymodule_export]
     use crate::metadata::{pack, unpack};
+    #[pymodule_export]
+    use crate::pieces::Pieces;
+    #[pymodule_export]
+    use crate::pool::Pool;
     #[pymodule_export]
     use crate::serving::{Loop, Served};
 

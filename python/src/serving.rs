@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use tollfree_driver_blocking::{
     Address, CallId, CallMailbox, CallStart, CallTerms, ChannelId, Event, Kept, ListenerId, Message,
@@ -13,10 +12,12 @@ use tollfree_driver_blocking::{
 };
 use tollfree_os::clock::now_ns;
 
-use crate::call::{Sender, duration, message, received};
+use crate::call::{Sender, duration};
 use crate::channels;
 use crate::client::{Retry, config};
 use crate::events::{kind, of_call, of_loop};
+use crate::pieces::{Outgoing, received};
+use crate::pool::Pool;
 use crate::sharing::{Interpreter, Sharing};
 
 /// Events that are taken at once.
@@ -34,15 +35,16 @@ pub(crate) struct Loop {
 impl Loop {
     /// `by_threads`: what comes for a server's calls is kept for threads that wait for it; else it comes as events, too.
     #[new]
-    #[pyo3(signature = (by_threads, agent = None, receive_len_max = None, metadata_len_max = None, call_count_max = None))]
+    #[pyo3(signature = (by_threads, agent = None, receive_len_max = None, metadata_len_max = None, call_count_max = None, pool = None))]
     fn new(
         by_threads: bool,
         agent: Option<String>,
         receive_len_max: Option<usize>,
         metadata_len_max: Option<u32>,
         call_count_max: Option<u32>,
+        pool: Option<&Bound<'_, Pool>>,
     ) -> PyResult<Loop> {
-        let config = config(agent, receive_len_max, metadata_len_max, call_count_max);
+        let config = config(agent, receive_len_max, metadata_len_max, call_count_max, pool);
         let sharing = Sharing::new(config, if by_threads { Told::Calls } else { Told::Events })?;
         let fd = sharing.raw_fd();
         Ok(Loop { sharing, fd })
@@ -145,7 +147,7 @@ impl Loop {
         py: Python<'_>,
         channel: u64,
         path: String,
-        bytes: Option<PyBackedBytes>,
+        bytes: Option<Outgoing>,
         metadata: Option<&[u8]>,
         timeout: Option<f64>,
         waits_for_ready: bool,
@@ -157,7 +159,7 @@ impl Loop {
         let deadline_ns = duration(timeout)?
             .map(|most| now_ns().saturating_add(most.as_nanos().min(u64::MAX.into()) as u64).max(1));
         let terms = CallTerms { waits_for_ready, retry: retry.map(Retry::policy) };
-        let first = bytes.map(|bytes| message(bytes, compressed));
+        let first = bytes.map(|bytes| bytes.message(compressed));
         let begun = self.sharing.ask(py, move |leader| {
             let is_last = first.is_some();
             let start = CallStart { path: &path, metadata, deadline_ns, message: first, is_last };
@@ -195,6 +197,11 @@ impl Loop {
         Ok(self.sharing.arm().map(|most| most.map_or(-1.0, |most| most.as_secs_f64())))
     }
 
+    /// What became of its long messages, by name: how many went and came by ref, and why others did not.
+    fn payloads(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        channels::payloads(&self.sharing, py)
+    }
+
     /// Has a thread that waits for events look again.
     fn wake(&self) {
         self.sharing.wake();
@@ -223,17 +230,17 @@ impl Loop {
                     session,
                 ];
                 if let Some(message) = &whole {
-                    parts.push(received(py, message)?);
+                    parts.push(received(py, message, self.sharing.pool())?);
                 }
                 Ok(Some(PyTuple::new(py, parts)?))
             }
-            Kept::Of { number, event } => of_call(py, number, &event),
+            Kept::Of { number, event } => of_call(py, number, &event, self.sharing.pool()),
             Kept::Call { event, .. } | Kept::Loop(event) => of_loop(py, &event),
         }
     }
 }
 
-fn parsed(address: &str) -> PyResult<Address> {
+pub(crate) fn parsed(address: &str) -> PyResult<Address> {
     address
         .parse()
         .map_err(|error: tollfree_driver_blocking::AddressError| PyValueError::new_err(error.to_string()))
@@ -275,7 +282,7 @@ impl Served {
     fn answer(
         &self,
         headers: Option<&[u8]>,
-        bytes: Option<PyBackedBytes>,
+        bytes: Option<Outgoing>,
         compressed: bool,
         code: Option<u16>,
         trailers: Option<&[u8]>,
@@ -283,7 +290,7 @@ impl Served {
         self.sharing.check()?;
         let answer = Answer {
             headers: headers.map(Bytes::copy_from_slice),
-            message: bytes.map(|bytes| message(bytes, compressed)),
+            message: bytes.map(|bytes| bytes.message(compressed)),
             ending: code.map(|code| (code, trailers.map(Bytes::copy_from_slice).unwrap_or_default())),
         };
         if let (Some(mailbox), Some(_)) = (&self.mailbox, &answer.message) {
@@ -309,9 +316,9 @@ impl Served {
 
     /// Says a message (client).
     #[pyo3(signature = (bytes, compressed = false))]
-    fn send(&self, bytes: PyBackedBytes, compressed: bool) -> PyResult<()> {
+    fn send(&self, bytes: Outgoing, compressed: bool) -> PyResult<()> {
         self.sharing.check()?;
-        let (call, message) = (self.call, message(bytes, compressed));
+        let (call, message) = (self.call, bytes.message(compressed));
         self.sharing.run(move |leader| drop(leader.events().send(call, message)));
         Ok(())
     }

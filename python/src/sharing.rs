@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tollfree_driver_blocking::{CallMailbox, CallNews, Host, Leader, LoopConfig, SharedLoop, Told};
+use tollfree_driver_blocking::{CallMailbox, CallNews, Host, Leader, LoopConfig, Pool, SharedLoop, Told};
 use tollfree_os::rustix;
 
 /// For so long a thread that waits keeps the interpreter's lock: an answer of a server that is awake comes sooner than other threads would give
@@ -48,6 +48,7 @@ fn is_main_thread() -> bool {
 pub(crate) struct Sharing {
     shared: Arc<SharedLoop>,
     fork_count: u32,
+    pool: Option<Pool>,
 }
 
 impl Deref for Sharing {
@@ -60,7 +61,17 @@ impl Deref for Sharing {
 
 impl Sharing {
     pub(crate) fn new(config: LoopConfig, told: Told) -> io::Result<Arc<Sharing>> {
-        Ok(Arc::new(Sharing { shared: SharedLoop::new(config, told)?, fork_count: crate::fork_count() }))
+        let pool = config.pool.clone();
+        Ok(Arc::new(Sharing {
+            shared: SharedLoop::new(config, told)?,
+            fork_count: crate::fork_count(),
+            pool,
+        }))
+    }
+
+    /// The pool that messages may lie in.
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        self.pool.as_ref()
     }
 
     /// Starts the thread beside.

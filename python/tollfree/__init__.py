@@ -10,10 +10,12 @@ import sysconfig
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError("Tollfree does not run in free-threaded builds of Python yet: use one with the interpreter's lock")
 
+from tollfree._arrays import View, message, views  # noqa: E402
 from tollfree._channel import insecure_channel  # noqa: E402
+from tollfree._native import Buffer, Pool  # noqa: E402
 from tollfree._server import inline, server  # noqa: E402
 
-__all__ = ["aio", "inline", "insecure_channel", "server"]
+__all__ = ["Buffer", "Pool", "View", "aio", "inline", "insecure_channel", "message", "server", "views"]
 
 
 def __getattr__(name):

@@ -5,7 +5,7 @@ import time
 
 import grpc
 
-from tollfree import _metadata
+from tollfree import _arrays, _metadata
 
 CANCELLED = grpc.StatusCode.CANCELLED
 
@@ -188,7 +188,7 @@ class ActiveCall(grpc.RpcError, grpc.Call, grpc.Future):
             self._fail(error.code, error.details)
             raise self from None
         try:
-            return self._deserialize(data)
+            return _arrays.decoded(self._deserialize, data)
         except Exception as error:
             self._fail(grpc.StatusCode.INTERNAL, f"Exception deserializing response! {error}")
             raise self from error
@@ -277,8 +277,10 @@ def send_all(call, native, requests, serialize, compression, send_len_max):
             try:
                 data = serialize(request)
             except Exception as error:
-                call._fail(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}")
-                return
+                data = _arrays.placed(request)
+                if data is None:
+                    call._fail(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}")
+                    return
             if send_len_max is not None and len(data) > send_len_max:
                 call._fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(data)} vs. {send_len_max})")
                 return

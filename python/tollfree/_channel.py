@@ -6,7 +6,8 @@ import weakref
 
 import grpc
 
-from tollfree import _call, _credentials, _metadata, _options, _process
+from tollfree import _arrays, _call, _credentials, _metadata, _options, _process
+from tollfree._native import Pieces
 
 _STATES = (
     grpc.ChannelConnectivity.IDLE,
@@ -16,13 +17,14 @@ _STATES = (
 )
 
 
-def insecure_channel(target, options=None, compression=None):
+def insecure_channel(target, options=None, compression=None, pool=None):
     """A channel to a server on this host.
 
     Args:
       target: `shm:///path/of.sock` or `shm-abstract:name`; several with commas between make a channel over several servers.
       options: pairs `(name, value)` by grpcio's names. A name that says nothing over shared memory is logged.
       compression: a `grpc.Compression` for all calls, or None.
+      pool: a `tollfree.Pool`, by which long messages go to servers that are members too; or None.
 
     Raises:
       ValueError: the target or an option can't be used; the message says why.
@@ -30,7 +32,7 @@ def insecure_channel(target, options=None, compression=None):
     The kernel tells each end who the other is, so that there is no secure variant. Any thread may use the channel. A child of fork
     may too, but not the calls that were under way.
     """
-    return Channel(target, options, compression)
+    return Channel(target, options, compression, pool)
 
 
 _channel_closed = "Cannot invoke RPC on closed channel!"
@@ -68,7 +70,9 @@ class _Method:
         try:
             data = self._serialize(request)
         except Exception as error:
-            raise _call.failed(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}") from error
+            data = _arrays.placed(request)
+            if data is None:
+                raise _call.failed(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}") from error
         if self._send_len_max is not None and len(data) > self._send_len_max:
             raise _call.failed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(data)} vs. {self._send_len_max})")
         return data
@@ -107,15 +111,17 @@ class _UnaryUnary(_Method, grpc.UnaryUnaryMultiCallable):
             try:
                 data = self._serialize(request)
             except Exception as error:
-                raise _call.failed(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}") from error
+                data = _arrays.placed(request)
+                if data is None:
+                    raise _call.failed(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}") from error
             native = self._native if self._forks == _process.forks else self._method()
             if timeout is None and self._timeout is None and wait_for_ready is None:
                 answer = native.unary(data, None, None, self._waits_for_ready)
             else:
                 answer = native.unary(data, None, self._time(timeout), self._waits(wait_for_ready))
-            if type(answer) is bytes:
+            if type(answer) is bytes or type(answer) is Pieces:
                 try:
-                    return self._deserialize(answer)
+                    return _arrays.decoded(self._deserialize, answer)
                 except Exception as error:
                     raise _undeserialized(error) from error
             # It has failed, or is compressed.
@@ -149,7 +155,7 @@ class _UnaryUnary(_Method, grpc.UnaryUnaryMultiCallable):
             end.code, end.details = error.code, error.details
             raise _call.InactiveError(end) from None
         try:
-            return self._deserialize(data), _call.InactiveCall(end)
+            return _arrays.decoded(self._deserialize, data), _call.InactiveCall(end)
         except Exception as error:
             raise _undeserialized(error) from error
 
@@ -211,7 +217,7 @@ class _StreamStream(_Streaming, grpc.StreamStreamMultiCallable):
 class Channel(grpc.Channel):
     """See `insecure_channel`."""
 
-    def __init__(self, target, options, compression):
+    def __init__(self, target, options, compression, pool):
         self._targets = _options.targets_of(target)
         given = _options.Options(options, "channel")
         self._compression = given.compression(compression)
@@ -223,6 +229,7 @@ class Channel(grpc.Channel):
         agents = (given.text("grpc.primary_user_agent"), _process.AGENT, given.text("grpc.secondary_user_agent"))
         self._agent = " ".join(agent for agent in agents if agent)
         self._config = _options.ServiceConfig(given.text("grpc.service_config"), given.are_retries_on())
+        self._pool = pool
         self._lock = threading.Lock()
         self._is_closed = False
         self._watchers = []
@@ -241,10 +248,10 @@ class Channel(grpc.Channel):
                 self._lock = threading.Lock()
             with self._lock:
                 limit = _limit(self._receive_len_max)
-                self._client = _process.client(self._agent, limit, self._metadata_len_max)
+                self._client = _process.client(self._agent, limit, self._metadata_len_max, self._pool)
                 self._number = self._client.native.open(self._targets, self._config.policy, self._config.throttling)
                 self._forks = _process.forks
-                self._finalizer = weakref.finalize(self, _leave, self._client.native, self._number, self._forks)
+                self._finalizer = weakref.finalize(self, _leave, self._client, self._number, self._forks)
                 self._finalizer.atexit = False
         return self._client, self._number
 
@@ -289,6 +296,13 @@ class Channel(grpc.Channel):
         for watcher in watchers:
             _process.logged(watcher, _STATES[state])
 
+    def payloads(self):
+        """What became of long messages, by name: how many went and came by reference, and why others did not.
+
+        Channels with the same pool and limits count together.
+        """
+        return dict(self._open()[0].native.payloads())
+
     # The end.
 
     def close(self):
@@ -318,7 +332,8 @@ def _told(channel, state):
         channel._changed(state)
 
 
-def _leave(native, number, forks):
+def _leave(client, number, forks):
     """Nobody needs a channel any more."""
     if forks == _process.forks:
-        native.close_channel(number)
+        client.native.close_channel(number)
+        _process.leave(client)

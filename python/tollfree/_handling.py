@@ -5,7 +5,7 @@ import threading
 
 import grpc
 
-from tollfree import _events, _metadata
+from tollfree import _arrays, _events, _metadata
 from tollfree._context import Abort, Context
 
 _LOGGER = logging.getLogger("tollfree")
@@ -198,7 +198,7 @@ def _request(server, context, handler, message):
     try:
         if type(message) is tuple:
             message = _metadata.decompress(message, context._pairs(), server._receive_len_max)
-        return handler.request_deserializer(message) if handler.request_deserializer else message
+        return _arrays.decoded(_arrays.request_deserializer(handler, context._path), message)
     except _metadata.Undecodable as error:
         raise _Failed(error.code, error.details) from None
     except Exception as error:
@@ -211,8 +211,15 @@ def _response(server, context, handler, response):
     try:
         data = handler.response_serializer(response) if handler.response_serializer else response
     except Exception as error:
+        data = _arrays.placed(response)
+        if data is not None:
+            return _sent(server, context, data)
         _LOGGER.exception("Exception serializing response of %s", context._path)
         raise _Failed(grpc.StatusCode.INTERNAL, "Failed to serialize response!") from error
+    return _sent(server, context, data)
+
+
+def _sent(server, context, data):
     most = server._send_len_max
     if most is not None and len(data) > most:
         raise _Failed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(data)} vs. {most})")

@@ -75,9 +75,9 @@ def encoding_pairs(compression):
 def compress(data, compression):
     """A message's bytes compressed, and whether they are."""
     if compression == grpc.Compression.Gzip:
-        return gzip.compress(data, 6), True
+        return gzip.compress(bytes(data), 6), True
     if compression == grpc.Compression.Deflate:
-        return zlib.compress(data), True
+        return zlib.compress(bytes(data)), True
     return data, False
 
 
@@ -90,10 +90,10 @@ class Undecodable(Exception):
 
 
 def decompress(message, pairs, limit):
-    """The bytes of a message as it came: bytes, or a tuple of them where they are compressed as metadata say."""
-    if type(message) is bytes:
+    """The bytes of a message as it came: bytes or pieces of them, or a tuple of either where they are compressed as metadata say."""
+    if type(message) is not tuple:
         return message
-    (data,) = message
+    data = bytes(message[0])
     encoding = find(pairs, _ENCODING)
     window = {"gzip": 31, "deflate": 15}.get(encoding)
     if window is None:

@@ -16,14 +16,18 @@ AGENT = f"grpc-python/{grpc.__version__} tollfree"
 # How often this process was forked since the module was loaded: what belongs to an earlier count is the parent's.
 forks = 0
 _clients: dict[tuple, "Client"] = {}
-_lock = threading.Lock()
+# A collected channel leaves its client, maybe while this thread has the lock.
+_lock = threading.RLock()
 
 
 class Client:
     """A native client of this process, with the callbacks of its calls and channels."""
 
-    def __init__(self, agent, receive_len_max, metadata_len_max):
-        self.native = _native.Client(agent, receive_len_max, metadata_len_max)
+    def __init__(self, agent, receive_len_max, metadata_len_max, pool):
+        self.native = _native.Client(agent, receive_len_max, metadata_len_max, pool)
+        self.has_pool = pool is not None
+        # Channels that are open.
+        self.user_count = 0
         self._callbacks = {}
         self._watchers = {}
         self._lock = threading.Lock()
@@ -87,20 +91,40 @@ def logged(callback, *arguments):
         _LOGGER.exception("a callback has failed")
 
 
-def client(agent=None, receive_len_max=None, metadata_len_max=None):
-    """This process's client with such limits."""
-    key = (agent, receive_len_max, metadata_len_max)
+def client(agent=None, receive_len_max=None, metadata_len_max=None, pool=None):
+    """This process's client with such limits and pool, for a channel more."""
+    key = (agent, receive_len_max, metadata_len_max, pool)
     with _lock:
-        if key not in _clients:
-            _clients[key] = Client(agent or AGENT, receive_len_max, metadata_len_max)
-        return _clients[key]
+        while True:
+            each = _clients.get(key)
+            if each is None:
+                each = _clients[key] = Client(agent or AGENT, receive_len_max, metadata_len_max, pool)
+            each.user_count += 1
+            # A channel that the collector finds here may be the last that another one had.
+            if _clients.get(key) is each:
+                return each
+
+
+def leave(client):
+    """A channel was closed.
+
+    Without channels, a client with a pool ends, since it would keep this process a member. Others stay for the next channel.
+    """
+    with _lock:
+        client.user_count -= 1
+        if not client.has_pool or client.user_count:
+            return
+        for key, each in list(_clients.items()):
+            if each is client:
+                del _clients[key]
+    client.close()
 
 
 def _forked():
     global forks, _lock
     forks += 1
     # The parent's may have been held by a thread that is not here.
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _native.forked()
     _ABANDONED.append(dict(_clients))
     _clients.clear()

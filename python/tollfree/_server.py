@@ -22,6 +22,7 @@ def server(
     options=None,
     maximum_concurrent_rpcs=None,
     compression=None,
+    pool=None,
 ):
     """A server to which services can be added.
 
@@ -32,11 +33,12 @@ def server(
       options: pairs `(name, value)` by grpcio's names. A name that says nothing over shared memory is logged.
       maximum_concurrent_rpcs: calls at once; another is answered RESOURCE_EXHAUSTED. None: no limit.
       compression: a `grpc.Compression` for all answers, or None.
+      pool: a `tollfree.Pool`, by which long messages go to clients that are members too; or None.
 
     `add_insecure_port` takes `shm:///path/of.sock` and `shm-abstract:name`. One program may serve TCP beside by a `grpc.server` with the
     same servicers.
     """
-    return Server(thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression)
+    return Server(thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression, pool)
 
 
 def inline(handler):
@@ -62,7 +64,7 @@ class _State:
 class Server(grpc.Server):
     """See `server`."""
 
-    def __init__(self, thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression):
+    def __init__(self, thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression, pool):
         given = _options.Options(options, "server")
         compression = given.compression(compression)
         self._compression = None if compression is grpc.Compression.NoCompression else compression
@@ -75,6 +77,7 @@ class Server(grpc.Server):
             0xFFFFFFFF if self._receive_len_max is None else self._receive_len_max,
             given.length("grpc.max_metadata_size", None),
             given.number("grpc.max_concurrent_streams"),
+            pool,
         )
         self._methods = _handling.Methods(handlers, interceptors)
         self._calls = _handling.Calls(maximum_concurrent_rpcs)
@@ -207,6 +210,10 @@ class Server(grpc.Server):
             if session in self._sessions:
                 self._sessions[session] = known
         return known
+
+    def payloads(self):
+        """What became of long messages, by name: how many went and came by reference, and why others did not."""
+        return dict(self._loop.payloads())
 
     # The end.
 

@@ -59,8 +59,8 @@ pub use notices::{LoopClosed, Notice, Notices};
 pub use server::{Handler, ServedCall, Server};
 pub use shared_loop::SharedLoop;
 pub use tollfree_driver_loop::{
-    Address, AddressError, BindError, CallError, CallId, CallStart, CallTerms, ChannelConfig, ChannelId,
-    ChannelState, Closed, ConnectError, ConnectErrorKind, Event, EventLoop, HandshakeError, Limits,
-    ListenerId, LoopConfig, Message, Policy, Registration, RetryPolicy, SessionId, Status, Target,
-    Throttling, WaitPolicy,
+    Address, AddressError, BindError, CallError, CallId, CallStart, CallTerms, Capacity, ChannelConfig,
+    ChannelId, ChannelState, Closed, ConnectError, ConnectErrorKind, Event, EventLoop, HandshakeError,
+    Limits, ListenerId, LoopConfig, Message, PayloadCounts, Policy, Pool, Registration, RetryPolicy,
+    SessionId, Status, Target, Throttling, WaitPolicy,
 };

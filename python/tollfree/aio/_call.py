@@ -10,7 +10,7 @@ import time
 import grpc
 from grpc.aio import EOF, AioRpcError, Metadata, UsageError
 
-from tollfree import _metadata
+from tollfree import _arrays, _metadata
 
 _LOGGER = logging.getLogger("tollfree")
 
@@ -109,9 +109,9 @@ class _Call:
             self._raise_for_status()
         deserialize = self._method.deserialize
         if deserialize is None:
-            return data
+            return bytes(data)
         try:
-            return deserialize(data)
+            return _arrays.decoded(deserialize, data)
         except Exception as error:
             self._state.fail(grpc.StatusCode.INTERNAL, f"Exception deserializing response! {error}")
             self._raise_for_status()

@@ -10,6 +10,7 @@ import grpc
 from grpc.aio import UsageError
 
 from tollfree import _options, _process
+from tollfree._native import Pool
 from tollfree.aio import _methods
 from tollfree.aio._bridge import SHARED
 
@@ -29,6 +30,7 @@ def insecure_channel(
     options: Sequence[tuple[str, Any]] | None = None,
     compression: grpc.Compression | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
+    pool: Pool | None = None,
 ) -> "Channel":
     """A channel to a server on this host, for asyncio.
 
@@ -37,6 +39,7 @@ def insecure_channel(
       options: pairs `(name, value)` by grpcio's names. A name that says nothing over shared memory is logged.
       compression: a `grpc.Compression` for all calls, or None.
       interceptors: client interceptors of `grpc.aio`, the first outermost. An interceptor runs for each kind of call whose class it is of.
+      pool: a `tollfree.Pool`, by which long messages go to servers that are members too; or None.
 
     Raises:
       ValueError: the target, an option or an interceptor can't be used; the message says why.
@@ -44,13 +47,13 @@ def insecure_channel(
     The channel belongs to the asyncio loop in which it is used first, and only that loop's thread may use it. When that loop is closed,
     calls that are under way end. A child of fork needs a channel of its own.
     """
-    return Channel(target, options, compression, interceptors)
+    return Channel(target, options, compression, interceptors, pool)
 
 
 class Channel(grpc.aio.Channel):
     """See `insecure_channel`."""
 
-    def __init__(self, target, options, compression, interceptors):
+    def __init__(self, target, options, compression, interceptors, pool):
         self._targets = _options.targets_of(target)
         given = _options.Options(options, "channel")
         compression = given.compression(compression)
@@ -61,7 +64,7 @@ class Channel(grpc.aio.Channel):
         # A message's length is said in four bytes.
         receive_len_max = 0xFFFFFFFF if self.receive_len_max is None else self.receive_len_max
         metadata_len_max = given.length("grpc.max_metadata_size", None)
-        self._limits = (" ".join(agent for agent in agents if agent), receive_len_max, metadata_len_max)
+        self._limits = (" ".join(agent for agent in agents if agent), receive_len_max, metadata_len_max, None, pool)
         self.config = _options.ServiceConfig(given.text("grpc.service_config"), given.are_retries_on())
         self._interceptors = _methods.sorted_by_kind(interceptors)
         # Calls under way, and tasks of interceptors.
@@ -165,6 +168,13 @@ class Channel(grpc.aio.Channel):
     async def channel_ready(self) -> None:
         while (state := self.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             await self.wait_for_state_change(state)
+
+    def payloads(self) -> dict[str, int]:
+        """What became of long messages, by name: how many went and came by reference, and why others did not.
+
+        Channels with the same pool and limits count together.
+        """
+        return dict(self.open()[0].native.payloads())
 
     # The end.
 

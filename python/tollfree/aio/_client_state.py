@@ -97,7 +97,7 @@ class ClientState(CallState):
             self._end(event[2], event[3])
 
     def _take_message(self, message):
-        length = len(message if type(message) is bytes else message[0])
+        length = len(message[0] if type(message) is tuple else message)
         if self._limit is not None and length > self._limit:
             return self.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({length} vs. {self._limit})")
         super()._take_message(message)
@@ -129,8 +129,8 @@ class ClientState(CallState):
         return self._details
 
     def decompressed(self, message):
-        """A message's bytes; None: the call has failed, since they can't be had."""
-        if type(message) is bytes:
+        """A message's bytes, or pieces of them; None: the call has failed, since they can't be had."""
+        if type(message) is not tuple:
             return message
         try:
             return _metadata.decompress(message, self.headers(), self._limit)

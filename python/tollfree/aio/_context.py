@@ -7,7 +7,7 @@ import logging
 import grpc
 from grpc.aio import EOF, AbortError, UsageError
 
-from tollfree import _metadata, _native
+from tollfree import _arrays, _metadata, _native
 
 _LOGGER = logging.getLogger("tollfree")
 
@@ -89,8 +89,7 @@ class Context(grpc.aio.ServicerContext):
         try:
             if type(message) is tuple:
                 message = _metadata.decompress(message, self.pairs(), self._server.receive_len_max)
-            deserialize = self._handler.request_deserializer
-            return deserialize(message) if deserialize else message
+            return _arrays.decoded(_arrays.request_deserializer(self._handler, self.path), message)
         except _metadata.Undecodable as error:
             raise Failed(error.code, error.details) from None
         except Exception as error:
@@ -126,9 +125,11 @@ class Context(grpc.aio.ServicerContext):
             serialize = self._handler.response_serializer
             data = serialize(response) if serialize else response
         except Exception as error:
-            _LOGGER.exception("Exception serializing response of %s", self.path)
-            raise Failed(grpc.StatusCode.INTERNAL, "Failed to serialize response!") from error
-        if not isinstance(data, bytes):
+            data = _arrays.placed(response)
+            if data is None:
+                _LOGGER.exception("Exception serializing response of %s", self.path)
+                raise Failed(grpc.StatusCode.INTERNAL, "Failed to serialize response!") from error
+        if not isinstance(data, (bytes, _native.Buffer, _native.Pieces)):
             raise Failed(grpc.StatusCode.INTERNAL, f"Failed to serialize response! bytes were expected, not {type(data).__name__}")
         most = self._server.send_len_max
         if most is not None and len(data) > most:

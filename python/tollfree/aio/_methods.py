@@ -6,7 +6,8 @@ from typing import Any
 import grpc
 from grpc.aio import Metadata
 
-from tollfree import _metadata
+from tollfree import _arrays, _metadata
+from tollfree._native import Buffer, Pieces
 from tollfree.aio import _call, _intercepted
 from tollfree.aio._client_state import ClientState
 
@@ -36,13 +37,15 @@ class _Method:
         self._receive_len_max = _least(terms.receive_len_max, channel.receive_len_max)
 
     def serialized(self, request, state):
-        """A request's bytes; None: the call has failed, since they can't be had or sent."""
+        """A request's bytes, or what goes in their place; None: the call has failed, since they can't be had or sent."""
         try:
             data = request if self._serialize is None else self._serialize(request)
         except Exception as error:
-            state.fail(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}")
-            return None
-        if not isinstance(data, bytes):
+            data = _arrays.placed(request)
+            if data is None:
+                state.fail(grpc.StatusCode.INTERNAL, f"Exception serializing request! {error}")
+                return None
+        if not isinstance(data, (bytes, Buffer, Pieces)):
             state.fail(grpc.StatusCode.INTERNAL, f"Exception serializing request! bytes were expected, not {type(data).__name__}")
             return None
         if self._send_len_max is not None and len(data) > self._send_len_max:

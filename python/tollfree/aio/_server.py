@@ -27,6 +27,7 @@ def server(
     options: Sequence[tuple[str, Any]] | None = None,
     maximum_concurrent_rpcs: int | None = None,
     compression: grpc.Compression | None = None,
+    pool: _native.Pool | None = None,
 ) -> "Server":
     """A server for asyncio, to which services can be added.
 
@@ -37,17 +38,18 @@ def server(
       options: pairs `(name, value)` by grpcio's names. A name that says nothing over shared memory is logged.
       maximum_concurrent_rpcs: calls at once; another is answered RESOURCE_EXHAUSTED. None: no limit.
       compression: a `grpc.Compression` for all answers, or None.
+      pool: a `tollfree.Pool`, by which long messages go to clients that are members too; or None.
 
     `add_insecure_port` takes `shm:///path/of.sock` and `shm-abstract:name`. The server belongs to the asyncio loop in which it is started,
     and only that loop's thread may use it; it ends when that loop is closed.
     """
-    return Server(migration_thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression)
+    return Server(migration_thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression, pool)
 
 
 class Server(grpc.aio.Server):
     """See `server`."""
 
-    def __init__(self, migration_thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression):
+    def __init__(self, migration_thread_pool, handlers, interceptors, options, maximum_concurrent_rpcs, compression, pool):
         if maximum_concurrent_rpcs is not None and maximum_concurrent_rpcs <= 0:
             raise ValueError("maximum_concurrent_rpcs should be a positive integer")
         given = _options.Options(options, "server")
@@ -64,6 +66,7 @@ class Server(grpc.aio.Server):
             0xFFFFFFFF if self.receive_len_max is None else self.receive_len_max,
             given.length("grpc.max_metadata_size", None),
             given.number("grpc.max_concurrent_streams"),
+            pool,
         )
         self._call_count_max = maximum_concurrent_rpcs
         self._calls = set()
@@ -219,6 +222,10 @@ class Server(grpc.aio.Server):
             if session in self._sessions:
                 self._sessions[session] = known
         return known
+
+    def payloads(self) -> dict[str, int]:
+        """What became of long messages, by name: how many went and came by reference, and why others did not."""
+        return {} if self._native is None else dict(self._native.payloads())
 
     # The end.
 

@@ -49,7 +49,7 @@ class CallState:
 
     def _take_message(self, message):
         self.messages.append(message)
-        self._len += len(message if type(message) is bytes else message[0])
+        self._len += len(message[0] if type(message) is tuple else message)
         if not self._is_paused and (len(self.messages) >= _KEPT_COUNT or self._len >= _KEPT_LEN) and not self.is_over:
             self._is_paused = True
             self.served.pause()
@@ -59,7 +59,7 @@ class CallState:
         if not self.messages:
             return None
         message = self.messages.popleft()
-        self._len -= len(message if type(message) is bytes else message[0])
+        self._len -= len(message[0] if type(message) is tuple else message)
         if self._is_paused and len(self.messages) <= _KEPT_COUNT // 2 and self._len <= _KEPT_LEN // 2:
             self._is_paused = False
             if not self.is_over:
