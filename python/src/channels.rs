@@ -13,9 +13,10 @@ pub(crate) fn open(
     targets: Vec<(String, u32, u32)>,
     policy: &str,
     throttling: Option<(u32, u32)>,
+    health_service: Option<String>,
 ) -> PyResult<u64> {
     sharing.check()?;
-    let config = config(targets, policy, throttling)?;
+    let config = config(targets, policy, throttling, health_service)?;
     let opened = sharing.ask(py, move |leader| leader.events().open_channel(config))?;
     opened.map(ChannelId::to_bits).map_err(|error| PyValueError::new_err(error.to_string()))
 }
@@ -24,6 +25,7 @@ fn config(
     targets: Vec<(String, u32, u32)>,
     policy: &str,
     throttling: Option<(u32, u32)>,
+    health_service: Option<String>,
 ) -> PyResult<ChannelConfig> {
     let policy = match policy {
         "pick_first" => Policy::PickFirst,
@@ -42,6 +44,7 @@ fn config(
         policy,
         outlier_detection: None,
         throttling: throttling.map(|(tokens_max, ratio)| Throttling { tokens_max, ratio }),
+        health_service: health_service.map(Into::into),
     })
 }
 

@@ -99,15 +99,16 @@ impl Client {
     }
 
     /// A channel's number. Targets are `(address, weight, priority)`.
-    #[pyo3(signature = (targets, policy = "pick_first", throttling = None))]
+    #[pyo3(signature = (targets, policy = "pick_first", throttling = None, health_service = None))]
     fn open(
         &self,
         py: Python<'_>,
         targets: Vec<(String, u32, u32)>,
         policy: &str,
         throttling: Option<(u32, u32)>,
+        health_service: Option<String>,
     ) -> PyResult<u64> {
-        channels::open(&self.sharing, py, targets, policy, throttling)
+        channels::open(&self.sharing, py, targets, policy, throttling, health_service)
     }
 
     /// Ends a channel, with its calls.

@@ -114,8 +114,12 @@ def test_a_service_config_retries_and_sets_deadlines():
         assert ("grpc-previous-rpc-attempts", "2") in both.servicer.seen
         call = both.stub.Chat(iter([message("wait")]))
         assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    for field in ('"healthCheckConfig": {"serviceName": "x"}', '"methodConfig": [{"hedgingPolicy": {"maxAttempts": 2}}]'):
-        with pytest.raises(ValueError, match="is not served"):
+    for field, words in [
+        ('"methodConfig": [{"hedgingPolicy": {"maxAttempts": 2}}]', "is not served"),
+        ('"healthCheckConfig": {"serviceName": 5}', "healthCheckConfig has to be an object"),
+        ('"healthCheckConfig": ["x"]', "healthCheckConfig has to be an object"),
+    ]:
+        with pytest.raises(ValueError, match=words):
             tollfree.insecure_channel("shm:///tmp/x", options=[("grpc.service_config", f"{{{field}}}")])
     with pytest.raises(ValueError, match="maxAttempts"):
         tollfree.insecure_channel("shm:///tmp/x", options=[("grpc.service_config", retry.replace("4", "1", 1))])

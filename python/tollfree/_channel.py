@@ -249,7 +249,7 @@ class Channel(grpc.Channel):
             with self._lock:
                 limit = _limit(self._receive_len_max)
                 self._client = _process.client(self._agent, limit, self._metadata_len_max, self._pool)
-                self._number = self._client.native.open(self._targets, self._config.policy, self._config.throttling)
+                self._number = self._client.native.open(self._targets, *self._config.of_channel())
                 self._forks = _process.forks
                 self._finalizer = weakref.finalize(self, _leave, self._client, self._number, self._forks)
                 self._finalizer.atexit = False

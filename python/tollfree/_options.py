@@ -126,6 +126,7 @@ class ServiceConfig:
     def __init__(self, text, are_retries_on=True):
         self.policy = "pick_first"
         self.throttling = None
+        self.health_service = None
         self._terms = {}
         self._are_retries_on = are_retries_on
         if not text:
@@ -136,8 +137,11 @@ class ServiceConfig:
             raise ValueError(f"grpc.service_config is no JSON: {error}") from None
         if not isinstance(config, dict):
             raise ValueError("grpc.service_config has to be an object")
-        if config.get("healthCheckConfig"):
-            raise ValueError("healthCheckConfig is not served: call grpc.health.v1.Health/Watch, or leave the field out")
+        health = config.get("healthCheckConfig") or {}
+        if not isinstance(health, dict) or not isinstance(health.get("serviceName", ""), str):
+            raise ValueError('healthCheckConfig has to be an object, with the name of a service as its "serviceName"')
+        # Without a name, nothing is asked for, as in gRPC.
+        self.health_service = health.get("serviceName")
         self._balance(config)
         if "retryThrottling" in config:
             throttling = config["retryThrottling"]
@@ -147,6 +151,10 @@ class ServiceConfig:
             self.throttling = (int(tokens * 1000), int(ratio * 1000))
         for entry in config.get("methodConfig", ()):
             self._method(entry)
+
+    def of_channel(self):
+        """What it says of a channel as a whole."""
+        return self.policy, self.throttling, self.health_service
 
     def _balance(self, config):
         for entry in config.get("loadBalancingConfig", ()):

@@ -104,15 +104,12 @@ impl ChannelSettings<'_> {
             "" => ServiceConfig::default(),
             json => ServiceConfig::parse(json)?,
         };
-        if calls.health_service.is_some() {
-            let words = "the service config's healthCheckConfig is not served here: leave it out";
-            return Err(Failure::new(errors::USE_VALUE, words));
-        }
         let config = ChannelConfig {
             targets: targets?,
             policy: calls.balance.unwrap_or(policy),
             outlier_detection: calls.outlier_detection.clone(),
             throttling: calls.throttling,
+            health_service: calls.health_service.clone(),
         };
         Ok((config, calls))
     }

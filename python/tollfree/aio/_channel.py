@@ -99,7 +99,7 @@ class Channel(grpc.aio.Channel):
             raise UsageError("the channel belongs to another event loop, in which it was used first: make another in this loop")
         bridge = SHARED.get(loop, *self._limits)
         try:
-            self._number = bridge.native.open(self._targets, self.config.policy, self.config.throttling)
+            self._number = bridge.native.open(self._targets, *self.config.of_channel())
         except BaseException:
             SHARED.leave(bridge)
             raise

@@ -53,7 +53,6 @@ static seen until_ended(tollfree_loop loop, tollfree_channel channel, tollfree_c
 static const char *const wrong_configs[][2] = {
   { "{", "can't be read" },
   { "{\"loadBalancingPolicy\": \"ring_hash\"}", "ring_hash" },
-  { "{\"healthCheckConfig\": {\"serviceName\": \"x\"}}", "healthCheckConfig" },
   { "{\"methodConfig\": [{\"name\": [{}], \"timeout\": \"1m\"}]}", "timeout" },
 };
 

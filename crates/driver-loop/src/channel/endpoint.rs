@@ -7,6 +7,7 @@ use tollfree_balancer::{Failure, LOCAL_MAX, Look, PROVEN, Pace, Record};
 use tollfree_os::clock::now_ns;
 use tollfree_rendezvous::Address;
 
+use crate::channel::Health;
 use crate::{ChannelState, SessionId};
 
 /// See the module.
@@ -21,6 +22,8 @@ pub(crate) struct Endpoint {
     refusals: u32,
     /// When the latest attempt that failed had begun, and why it failed. Nothing since there has been a connection.
     failed: Option<(u64, String)>,
+    /// What is known of the connected server's health.
+    health: Health,
     call_count: u32,
 }
 
@@ -53,7 +56,16 @@ pub(crate) enum Next {
 
 impl Endpoint {
     pub(crate) fn new(address: Address, record: Option<Arc<Record>>) -> Endpoint {
-        Endpoint { address, record, link: Link::Idle, failures: 0, refusals: 0, failed: None, call_count: 0 }
+        Endpoint {
+            address,
+            record,
+            link: Link::Idle,
+            failures: 0,
+            refusals: 0,
+            failed: None,
+            health: Health::Serving,
+            call_count: 0,
+        }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -74,9 +86,12 @@ impl Endpoint {
         }
     }
 
-    /// Why the latest attempt failed, unless there has been a connection since.
+    /// Why the latest attempt failed, unless there has been a connection since; or why the connected server may get no calls.
     pub(crate) fn failing_words(&self) -> Option<&str> {
-        self.failed.as_ref().map(|(_, words)| &**words)
+        match (&self.failed, &self.health) {
+            (Some((_, words)), _) | (None, Health::Failing(words)) => Some(words),
+            (None, Health::Serving | Health::Unknown) => None,
+        }
     }
 
     /// The session that calls are made in, or that is being begun.
@@ -92,7 +107,11 @@ impl Endpoint {
             Link::Idle => ChannelState::Idle,
             Link::Connecting { .. } if self.failed.is_some() => ChannelState::TransientFailure,
             Link::Connecting { .. } => ChannelState::Connecting,
-            Link::Ready { .. } => ChannelState::Ready,
+            Link::Ready { .. } => match self.health {
+                Health::Serving => ChannelState::Ready,
+                Health::Unknown => ChannelState::Connecting,
+                Health::Failing(_) => ChannelState::TransientFailure,
+            },
             Link::Pausing { .. } => ChannelState::TransientFailure,
         }
     }
@@ -101,7 +120,11 @@ impl Endpoint {
     /// microseconds, so that the call waits for the next, unless that is far.
     pub(crate) fn look(&self, came_ns: u64, now_ns: u64) -> Look<SessionId, String> {
         match (self.link, &self.failed) {
-            (Link::Ready { session, .. }, _) => Look::Ready(session),
+            (Link::Ready { session, .. }, _) => match &self.health {
+                Health::Serving => Look::Ready(session),
+                Health::Unknown => Look::Waits,
+                Health::Failing(words) => Look::Fails(words.clone()),
+            },
             (Link::Pausing { until_ns, .. }, Some((began_ns, words)))
                 if *began_ns >= came_ns || until_ns.saturating_sub(now_ns) > nanos(LOCAL_MAX) =>
             {
@@ -116,12 +139,18 @@ impl Endpoint {
         self.link = Link::Connecting { session, began_ns: now_ns };
     }
 
-    /// The attempt has brought a connection.
-    pub(crate) fn connected(&mut self, now_ns: u64) {
+    /// The attempt has brought a connection, to a server of this health.
+    pub(crate) fn connected(&mut self, health: Health, now_ns: u64) {
         if let Link::Connecting { session, .. } = self.link {
             self.link = Link::Ready { session, since_ns: now_ns };
             self.failed = None;
+            self.health = health;
         }
+    }
+
+    /// The connected server's health.
+    pub(crate) fn settle(&mut self, health: Health) {
+        self.health = health;
     }
 
     /// The attempt has failed, or could not begin. When the next may be made, in nanoseconds.
@@ -153,6 +182,7 @@ impl Endpoint {
 
     /// The connection is over, or takes no more calls. `Some`: it ended at once, and the next may be made then.
     pub(crate) fn lost(&mut self, now_ns: u64) -> Option<u64> {
+        self.health = Health::Serving;
         let is_proven = match self.link {
             Link::Ready { since_ns, .. } => now_ns.saturating_sub(since_ns) >= nanos(PROVEN),
             _ => true,
@@ -238,7 +268,7 @@ mod tests {
         assert!(endpoint.may_connect(until_ns) && !endpoint.may_connect(until_ns - 1));
         endpoint.connecting(session(2), until_ns);
         assert_eq!(endpoint.state(), ChannelState::TransientFailure, "until it is connected");
-        endpoint.connected(until_ns + 1);
+        endpoint.connected(Health::Serving, until_ns + 1);
         assert!(matches!(endpoint.look(0, 0), Look::Ready(at) if at == session(2)));
     }
 
@@ -258,10 +288,10 @@ mod tests {
     fn a_connection_that_ends_at_once_counts_as_a_failure_and_one_that_lasted_as_none() {
         let mut endpoint = endpoint();
         endpoint.connecting(session(1), 0);
-        endpoint.connected(0);
+        endpoint.connected(Health::Serving, 0);
         assert!(endpoint.lost(MS).is_some());
         endpoint.connecting(session(2), 2 * MS);
-        endpoint.connected(2 * MS);
+        endpoint.connected(Health::Serving, 2 * MS);
         assert_eq!(endpoint.lost(100 * MS), None);
         assert!(endpoint.may_connect(0));
     }

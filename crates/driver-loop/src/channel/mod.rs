@@ -3,6 +3,7 @@
 
 mod call;
 mod endpoint;
+mod health;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,6 +18,7 @@ use tollfree_rendezvous::{Address, AddressError};
 
 pub(crate) use call::{ChannelCall, Unplaced};
 pub(crate) use endpoint::{Endpoint, Next};
+pub(crate) use health::{Health, NextWatch, UNIMPLEMENTED, WATCH, Watch, request as health_request};
 
 use crate::{CallId, SessionId};
 
@@ -31,6 +33,8 @@ pub struct ChannelConfig {
     pub outlier_detection: Option<OutlierDetection>,
     /// `retryThrottling`, for all calls together.
     pub throttling: Option<Throttling>,
+    /// The service whose health each server is asked for, `""` for all that it has: one that does not serve gets no calls. `PickFirst` never asks, as in gRPC.
+    pub health_service: Option<Arc<str>>,
 }
 
 impl ChannelConfig {
@@ -41,6 +45,7 @@ impl ChannelConfig {
             policy: Policy::PickFirst,
             outlier_detection: None,
             throttling: None,
+            health_service: None,
         }
     }
 }
@@ -106,6 +111,8 @@ pub(crate) enum Due {
     Endpoint(ChannelId, usize),
     /// A call that is nowhere has to be over, or is to be made again.
     Call(u64),
+    /// A server is to be watched again.
+    Watch(NextWatch),
 }
 
 /// One channel.
@@ -115,6 +122,8 @@ pub(crate) struct Channel {
     endpoints: Vec<Endpoint>,
     policy: Policy,
     throttle: Option<Throttle>,
+    /// What of its servers' health is asked for.
+    health_service: Option<Arc<str>>,
     /// Calls that wait for a connection, in order; some may be over.
     waiting: VecDeque<u64>,
     /// What the application was told last.
@@ -142,7 +151,7 @@ pub(crate) enum Choice {
 
 impl Channel {
     fn new(config: ChannelConfig, now_ns: u64) -> Result<Channel, AddressError> {
-        let ChannelConfig { targets, policy, outlier_detection, throttling } = config;
+        let ChannelConfig { targets, policy, outlier_detection, throttling, health_service } = config;
         let mut endpoints = Vec::new();
         let mut list = List::new(policy, outlier_detection, now_ns);
         list.replace(targets, now_ns, |target, record| {
@@ -155,6 +164,7 @@ impl Channel {
             endpoints,
             policy,
             throttle: throttling.map(Throttle::new),
+            health_service: health_service.filter(|_| policy != Policy::PickFirst),
             waiting: VecDeque::new(),
             told: ChannelState::Idle,
             stays_connected: false,
@@ -167,6 +177,11 @@ impl Channel {
 
     pub(crate) fn endpoint_mut(&mut self, idx: usize) -> &mut Endpoint {
         &mut self.endpoints[idx]
+    }
+
+    /// The service whose health is asked for, if health is checked.
+    pub(crate) fn health_service(&self) -> Option<&str> {
+        self.health_service.as_deref()
     }
 
     pub(crate) fn endpoint_count(&self) -> usize {
@@ -253,6 +268,8 @@ pub(crate) struct Channels {
     calls: HashMap<u64, ChannelCall>,
     /// Whose sessions these are.
     sessions: HashMap<SessionId, (ChannelId, usize)>,
+    /// Calls of the loop's own, one in a session at most.
+    watches: HashMap<CallId, Watch>,
     dues: BTreeSet<(u64, Due)>,
 }
 
@@ -361,6 +378,31 @@ impl Channels {
     /// A session has ended, or was never begun.
     pub(crate) fn session_ended(&mut self, session: SessionId) -> Option<(ChannelId, usize)> {
         self.sessions.remove(&session)
+    }
+
+    pub(crate) fn watch_begins(&mut self, call: CallId, watch: Watch) {
+        self.watches.insert(call, watch);
+    }
+
+    pub(crate) fn has_watch(&self, call: CallId) -> bool {
+        self.watches.contains_key(&call)
+    }
+
+    /// A watch, with the server and the service that it asks for.
+    pub(crate) fn watched(&mut self, call: CallId) -> Option<(&mut Watch, Address, Arc<str>)> {
+        let watch = self.watches.get_mut(&call)?;
+        let channel = self.channels.get(&watch.channel)?;
+        let address = channel.endpoint(watch.endpoint).address().clone();
+        Some((watch, address, channel.health_service.clone()?))
+    }
+
+    pub(crate) fn watch_ends(&mut self, call: CallId) -> Option<Watch> {
+        self.watches.remove(&call)
+    }
+
+    /// The watch in a session.
+    pub(crate) fn watch_in(&self, session: SessionId) -> Option<CallId> {
+        self.watches.keys().find(|call| call.session() == session).copied()
     }
 
     /// Something is due at a time. What is due more often than once is looked at more often.

@@ -9,7 +9,8 @@ use tollfree_session::Ending;
 
 use crate::call::Opening;
 use crate::channel::{
-    Channel, ChannelCall, Choice, Due, NO_SESSION, Next, Remains, Unplaced, is_of_channel, name_of,
+    Channel, ChannelCall, Choice, Due, Health, NO_SESSION, Next, NextWatch, Remains, Unplaced, is_of_channel,
+    name_of,
 };
 use crate::timers::Timer;
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// gRPC's CANCELLED.
-const CANCELLED: u16 = 1;
+pub(super) const CANCELLED: u16 = 1;
 
 impl EventLoop {
     /// A channel to one or more servers. It connects when a call needs it; see also [`connect_channel`](EventLoop::connect_channel).
@@ -41,6 +42,7 @@ impl EventLoop {
             self.events.push_back(Event::Ended { call: name_of(number), status });
         }
         for session in sessions {
+            self.end_watch(session);
             self.leave(session);
         }
     }
@@ -257,7 +259,7 @@ impl EventLoop {
     }
 
     /// Calls that wait are placed, or fail.
-    fn place_waiting(&mut self, id: ChannelId) {
+    pub(super) fn place_waiting(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.channel_mut(id) else { return };
         for number in channel.take_waiting() {
             if self.channels.call(number).is_some_and(ChannelCall::is_waiting) {
@@ -280,7 +282,10 @@ impl EventLoop {
         if channel.endpoint(idx).session() != Some(session) {
             return;
         }
-        match channel.endpoint_mut(idx).lost(now_ns()) {
+        let lost = channel.endpoint_mut(idx).lost(now_ns());
+        self.end_watch(session);
+        let Some(channel) = self.channels.channel_mut(id) else { return };
+        match lost {
             Some(until_ns) => self.due_at(until_ns, Due::Endpoint(id, idx)),
             None if channel.stays() || channel.has_waiting() => self.connect_all(id, vec![idx]),
             None => {}
@@ -316,6 +321,7 @@ impl EventLoop {
             match due {
                 Due::Endpoint(id, idx) => self.endpoint_is_due(id, idx, now),
                 Due::Call(number) => self.call_is_due(number, now),
+                Due::Watch(next) => self.watch(next),
             }
         }
         self.timers.set(Timer::Channels, self.channels.first_due_ns());
@@ -387,12 +393,16 @@ impl EventLoop {
         if self.channels.is_empty() {
             return Some(event);
         }
+        let event = self.pass_watch(event)?;
         match event {
             Event::Connected { session } => {
                 let Some((id, idx)) = self.channels.endpoint_of(session) else { return Some(event) };
                 if let Some(channel) = self.channels.channel_mut(id) {
-                    channel.endpoint_mut(idx).connected(now_ns());
+                    let health =
+                        if channel.health_service().is_some() { Health::Unknown } else { Health::Serving };
+                    channel.endpoint_mut(idx).connected(health, now_ns());
                 }
+                self.watch(NextWatch { channel: id, endpoint: idx, session, failures: 0 });
                 self.place_waiting(id);
                 None
             }

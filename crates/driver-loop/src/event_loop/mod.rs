@@ -1,6 +1,7 @@
 //! The loop, as the application has it.
 
 mod channels;
+mod health;
 mod meetings;
 mod turns;
 

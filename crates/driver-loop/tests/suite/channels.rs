@@ -173,6 +173,7 @@ fn several_servers_have_their_turns_and_one_that_is_gone_costs_no_call() {
         policy: Policy::RoundRobin,
         outlier_detection: None,
         throttling: None,
+        health_service: None,
     };
     let mut case = Case::new(config);
     for (_, address) in &places[..2] {

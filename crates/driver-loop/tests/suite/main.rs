@@ -3,6 +3,7 @@
 mod calls;
 mod channels;
 mod ends;
+mod health;
 mod host;
 mod pairings;
 mod pools;
