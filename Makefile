@@ -164,7 +164,7 @@ install-c: ## Build the C library and install it: PREFIX=/usr/local DESTDIR=
 # `make test` has built what the tests run.
 python: ## Check the Python package: lints, types, tests, calls to and from the reference (fetches grpcio)
 	@command -v python3 >/dev/null || { echo "make python: install CPython 3.11 or later" >&2; exit 1; }
-	@$(if $(BUILT),,cargo build --quiet --package tollfree-python --package tollfree-interop --package tollfree-testkit)
+	@$(if $(BUILT),,cargo build --quiet --package tollfree-python --package tollfree-interop --package tollfree-testkit --package tollfree-vectors)
 	@TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop TOLLFREE_HOSTILE=$(TARGET_DIR)/debug/tollfree-hostile \
 		python/check $(TARGET_DIR)
 

@@ -9,6 +9,7 @@ mod client;
 mod dlpack;
 mod events;
 mod fields;
+mod flat;
 mod memory;
 mod metadata;
 mod pieces;
@@ -42,6 +43,8 @@ mod _native {
     use crate::client::{Client, Method, Retry};
     #[pymodule_export]
     use crate::fields::Shape;
+    #[pymodule_export]
+    use crate::flat::{Elements, Record, Table};
     #[pymodule_export]
     use crate::metadata::{pack, unpack};
     #[pymodule_export]

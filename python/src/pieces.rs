@@ -88,6 +88,11 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    /// The pool that some of it may lie in.
+    pub(crate) fn pool(&self) -> Option<Pool> {
+        self.pool.clone()
+    }
+
     pub(crate) fn message(self, compressed: bool) -> Message {
         Message { compressed, ..self.message }
     }

@@ -15,11 +15,11 @@ from tollfree._channel import insecure_channel  # noqa: E402
 from tollfree._native import Buffer, Pool  # noqa: E402
 from tollfree._server import inline, server  # noqa: E402
 
-__all__ = ["Buffer", "Pool", "View", "aio", "inline", "insecure_channel", "message", "server", "views"]
+__all__ = ["Buffer", "Pool", "View", "aio", "flat", "inline", "insecure_channel", "message", "server", "views"]
 
 
 def __getattr__(name):
-    # As `grpc.aio` comes with `grpc`; who does not name it does not load it.
-    if name == "aio":
-        return importlib.import_module("tollfree.aio")
+    # As `grpc.aio` comes with `grpc`; who does not name them does not load them.
+    if name in ("aio", "flat"):
+        return importlib.import_module(f"tollfree.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
