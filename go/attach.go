@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/transport"
@@ -36,6 +38,23 @@ func (s *Server) Attach(address, group string) error {
 		return fmt.Errorf("tollfree: attach to %s: %w", address, err)
 	}
 	return s.ServeListener(l)
+}
+
+// The method by which a gateway whose place another takes asks for a session with that one: spec/wire.md, section 24.
+const (
+	gatewayService = "/tollfree.Gateway/"
+	moveMethod     = gatewayService + "Move"
+)
+
+// moveOn has the server attach anew, and returns when it has.
+func moveOn(from call.ServerCall) error {
+	mover, is := from.(interface {
+		Move(ctx context.Context) error
+	})
+	if !is {
+		return status.Error(codes.FailedPrecondition, "tollfree: this session can't move")
+	}
+	return mover.Move(from.Context())
 }
 
 // Names of what a gateway says of the client that a call is of: spec/wire.md, section 24.

@@ -73,6 +73,35 @@ func TestGoAttachesToAGateway(t *testing.T) {
 	})
 }
 
+// A server attaches to the gateway that takes another's place before that one ends, so no call is lost.
+func TestGoMovesToTheGatewayThatTakesAnothersPlace(t *testing.T) {
+	withCarrier(t, shmCarrier, func(t *testing.T, h *harness) {
+		address, socket := freePort(t), socketDirectory(t)+"/gateway.sock"
+		config := t.TempDir() + "/gateway.toml"
+		wantNoError(t, os.WriteFile(config, []byte("take_over = true\n[listeners.world]\naddress = \""+address+"\"\n[backends]\nsocket = \"shm://"+socket+"\"\n[groups.default]\n"), 0o600))
+		server := NewServer()
+		grpc_testing.RegisterTestServiceServer(server, &attached{t: t})
+		served := make(chan error, 1)
+		go func() { served <- server.Attach("shm://"+socket, "default") }()
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		wantNoError(t, err)
+		client := grpc_testing.NewTestServiceClient(conn)
+		stop := reference.Start(t, "gateway", config)
+		for range 3 {
+			throughGateway(t, client)
+			next := reference.Start(t, "gateway", config)
+			throughGateway(t, client)
+			stop()
+			stop = next
+		}
+		throughGateway(t, client)
+		wantNoError(t, conn.Close())
+		server.GracefulStop()
+		wantNoError(t, <-served)
+		stop()
+	})
+}
+
 // throughGateway makes calls of several lengths; their peer is not the server.
 func throughGateway(t *testing.T, client grpc_testing.TestServiceClient) {
 	for _, size := range []int{0, 64, 40_000, 271_828} {

@@ -311,6 +311,9 @@ func (s *Server) handle(from call.ServerCall) {
 		case joinMethod:
 			s.join(from)
 			return
+		case moveMethod:
+			from.Finish(nil, nil, status.Convert(moveOn(from)), nil)
+			return
 		}
 	}
 	if m == nil && s.options.unknown != nil && !isReserved(path) {
@@ -331,7 +334,7 @@ func (s *Server) handle(from call.ServerCall) {
 
 // isReserved says of a method that it is the protocol's own, which a gateway may ask for and a server may lack.
 func isReserved(path string) bool {
-	for _, service := range [...]string{objectsService, directService} {
+	for _, service := range [...]string{objectsService, directService, gatewayService} {
 		if strings.HasPrefix(path, service) {
 			return true
 		}

@@ -51,6 +51,38 @@ impl Listener {
         Listener::start(address.clone(), Rendezvous::bind(address)?, OfProcess::new, config)
     }
 
+    /// As [`bind`](Listener::bind), under a name beside the address, until [`publish`](Listener::publish).
+    ///
+    /// # Errors
+    /// As for [`bind`](Listener::bind); an abstract address has no such name.
+    pub fn bind_beside(address: &Address, config: Config) -> Result<Listener, BindError> {
+        tollfree_host::check_memory(&config)
+            .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
+        Listener::start(address.clone(), Rendezvous::bind_beside(address)?, OfProcess::new, config)
+    }
+
+    /// Has clients find a listener at its address that was [bound beside it](Listener::bind_beside), in the place of a server that may still
+    /// listen there. Waits for no thread of the runtime's.
+    ///
+    /// # Errors
+    /// [`BindError`]; nobody finds the listener then, and what stands there stays.
+    pub async fn publish(&mut self) -> Result<(), BindError> {
+        let Some(rendezvous) = self.rendezvous.take() else { return Ok(()) };
+        let address = self.address.clone();
+        let published = tokio::task::spawn_blocking(move || rendezvous.publish(&address)).await;
+        let io = |failed| BindError::Io {
+            address: self.address.to_string(),
+            source: std::io::Error::other::<tokio::task::JoinError>(failed),
+        };
+        self.rendezvous = Some(published.map_err(io)??);
+        Ok(())
+    }
+
+    /// Where the socket's file is at the moment; an abstract name has none, nor has a listener that is closed.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        self.rendezvous.as_ref()?.path()
+    }
+
     /// Takes over a socket that listens already. Must be called in a tokio runtime with IO and time.
     ///
     /// # Errors

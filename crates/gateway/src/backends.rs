@@ -1,12 +1,16 @@
 //! The socket of backends: who may attach as what.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
 use tollfree::gateway::{
-    Accepted, Admits, Attached, BackendListener, Limits, StreamPolicy, is_listed, is_same_user, own_user,
+    Accepted, Admits, Attached, BackendListener, Limits, SocketFile, StreamPolicy, is_listed, is_same_user,
+    own_user,
 };
 
 use crate::backend_connections::BackendConnections;
@@ -18,6 +22,7 @@ use crate::notices::Notices;
 use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::reload::Current;
+use crate::takeover::{Sockets, Takeover};
 use crate::tls::{Certificates, Protocol, TlsError};
 
 /// Services that servers have beside their own, and that each group may attach with. The gateway answers for health itself.
@@ -194,41 +199,103 @@ fn admits(tenants: Arc<Tenants>, metrics: Arc<Metrics>) -> Admits {
     })
 }
 
-async fn bind_stream(
-    stream: &crate::config::Stream,
+/// What takeovers call the socket for backends of other hosts.
+const STREAM: &str = "backends.stream";
+
+/// The socket for backends of other hosts.
+struct Remote {
+    listener: BackendListener,
+    certificates: Arc<Certificates>,
+    /// Its other descriptor, while another gateway may be about to take it.
+    kept: Option<std::net::TcpListener>,
+    address: String,
     limits: Limits,
-) -> Result<(BackendListener, Arc<Certificates>), BackendsError> {
-    let certificates = Arc::new(Certificates::read(&stream.files(), Protocol::Device).await?);
+}
+
+impl Remote {
+    /// Binds it, or takes the running gateway's.
+    async fn bind(
+        stream: &crate::config::Stream,
+        limits: Limits,
+        claim: Option<&mut Takeover>,
+    ) -> Result<Remote, BackendsError> {
+        let certificates = Arc::new(Certificates::read(&stream.files(), Protocol::Device).await?);
+        let address = stream.address.clone();
+        let socket = |source| tollfree::ServeError::Socket { address: address.clone(), source };
+        let passed = claim.map(|claim| claim.tcp(STREAM, &address)).transpose();
+        let passed = passed.map_err(|error| BackendsError::Stream(socket(error)))?.flatten();
+        let policy = policy(&certificates);
+        let listener = match passed {
+            Some(passed) => BackendListener::adopt_stream(passed, &address, policy, limits.clone()),
+            None => BackendListener::bind_stream(&address, policy, limits.clone()).await,
+        };
+        let listener = listener.map_err(BackendsError::Stream)?;
+        Ok(Remote { listener, certificates, kept: None, address, limits })
+    }
+
+    fn socket(&self) -> Weak<TcpListener> {
+        self.listener.stream_socket().unwrap_or_default()
+    }
+
+    /// Lets nobody in for now: another process accepts from the socket.
+    async fn pause(&mut self) -> std::io::Result<()> {
+        let socket = self.socket();
+        if let Some(open) = socket.upgrade() {
+            let kept = std::os::fd::AsFd::as_fd(&*open).try_clone_to_owned()?;
+            self.kept = Some(std::net::TcpListener::from(kept));
+        }
+        self.listener.close();
+        while socket.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Lets processes in again.
+    fn resume(&mut self) -> Result<(), BackendsError> {
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        let policy = policy(&self.certificates);
+        let listener = BackendListener::adopt_stream(kept, &self.address, policy, self.limits.clone());
+        self.listener = listener.map_err(BackendsError::Stream)?;
+        Ok(())
+    }
+}
+
+fn policy(certificates: &Arc<Certificates>) -> StreamPolicy {
     let current = certificates.clone();
-    let policy = StreamPolicy {
+    StreamPolicy {
         tls: Arc::new(move || current.current()),
         subject: Arc::new(|certificate| Client::subject_of(certificate).map(Into::into)),
-    };
-    let backend_listener =
-        BackendListener::bind_stream(&stream.address, policy, limits).await.map_err(BackendsError::Stream)?;
-    Ok((backend_listener, certificates))
+    }
+}
+
+/// What is asked of the sockets while another gateway takes their place.
+pub(crate) enum SocketOrder {
+    /// Backends of other hosts are the other gateway's to let in.
+    Yield(oneshot::Sender<Result<(), BackendsError>>),
+    /// The other gateway has not come: all are let in here again.
+    Resume(oneshot::Sender<Result<(), BackendsError>>),
 }
 
 /// Gives the socket's file the group of users and the mode that the config says.
 ///
 /// # Errors
 /// The key that can't be followed, and why.
-fn own_socket(backends: &BackendsConfig) -> Result<(), String> {
-    let Some(path) = backends.socket.strip_prefix("shm://").filter(|path| path.starts_with('/')) else {
-        return Ok(());
-    };
+fn own_socket(backends: &BackendsConfig, path: Option<&Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let shown = path.display();
     if let Some(UserGroup(group)) = backends.group {
         let owned = std::os::unix::fs::chown(path, None, Some(group));
         owned.map_err(|error| {
             format!(
-                "backends.group: {path} can't be given to group {group}: {error}; the gateway has to be in it"
+                "backends.group: {shown} can't be given to group {group}: {error}; the gateway has to be in it"
             )
         })?;
     }
     if let Some(FileMode(mode)) = backends.mode {
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(path, permissions)
-            .map_err(|error| format!("backends.mode: {path} can't have mode {mode:04o}: {error}"))?;
+            .map_err(|error| format!("backends.mode: {shown} can't have mode {mode:04o}: {error}"))?;
     }
     Ok(())
 }
@@ -236,9 +303,10 @@ fn own_socket(backends: &BackendsConfig) -> Result<(), String> {
 /// The bound sockets.
 pub(crate) struct Backends {
     backend_listener: BackendListener,
-    /// For processes of other hosts, with the certificates that it shows.
-    stream: Option<(BackendListener, Arc<Certificates>)>,
-    socket: String,
+    /// For processes of other hosts.
+    remote: Option<Remote>,
+    config: BackendsConfig,
+    limits: Limits,
     tenants: Arc<Tenants>,
     backend_connections: Arc<BackendConnections>,
     metrics: Arc<Metrics>,
@@ -247,92 +315,172 @@ pub(crate) struct Backends {
     departures: Arc<Notices>,
 }
 
+/// What comes to the task that lets backends in.
+enum Arrival {
+    Process(Accepted),
+    Order(SocketOrder),
+}
+
+/// When backends are let go: all but one of these wait until the calls from the world are over.
+pub(crate) struct Going {
+    /// Nobody new is let in.
+    pub(crate) closed: watch::Receiver<bool>,
+    /// Sessions of channels that call elsewhere may go: they find another gateway.
+    pub(crate) via: watch::Receiver<bool>,
+    /// All may.
+    pub(crate) all: watch::Receiver<bool>,
+}
+
 impl Backends {
+    /// Binds them. In the place of a running gateway, backends find the socket once it is [published](Backends::publish).
     pub(crate) async fn bind(
         config: &Config,
         tenants: Arc<Tenants>,
         backend_connections: Arc<BackendConnections>,
         metrics: Arc<Metrics>,
         egress: Arc<Egress>,
+        mut claim: Option<&mut Takeover>,
     ) -> Result<Backends, BackendsError> {
-        let (backends, profile) = (&config.backends, &config.profile);
-        let (socket, wait) = (backends.socket.as_str(), backends.wait.into());
+        let (backends, profile) = (config.backends.clone(), &config.profile);
         let limits = Limits {
             peers: tenants.peers.clone(),
             admits: Some(admits(tenants.clone(), metrics.clone())),
-            wait,
+            wait: backends.wait.into(),
             objects: backends.objects,
             ring_len: profile.ring_bytes as usize,
             area_len: profile.area_bytes as usize,
             ..Limits::default()
         };
-        let stream = match &backends.stream {
+        let remote = match &backends.stream {
             None => None,
-            Some(stream) => Some(bind_stream(stream, limits.clone()).await?),
+            Some(stream) => Some(Remote::bind(stream, limits.clone(), claim.as_deref_mut()).await?),
         };
-        let backend_listener = BackendListener::bind(socket, limits).await.map_err(BackendsError::Socket)?;
-        own_socket(backends).map_err(BackendsError::File)?;
-        for backend_listener in std::iter::once(&backend_listener)
-            .chain(stream.as_ref().map(|(backend_listener, _)| backend_listener))
-        {
-            backend_listener.metrics(&metrics.common);
+        let bound = match claim {
+            None => BackendListener::bind(&*backends.socket, limits.clone()).await,
+            Some(_) => BackendListener::bind_beside(&*backends.socket, limits.clone()).await,
+        };
+        let backend_listener = bound.map_err(BackendsError::Socket)?;
+        own_socket(&backends, backend_listener.path()).map_err(BackendsError::File)?;
+        backend_listener.metrics(&metrics.common);
+        if let Some(remote) = &remote {
+            remote.listener.metrics(&metrics.common);
         }
-        let (socket, arrivals, departures) = (socket.into(), Notices::default(), Arc::default());
         Ok(Backends {
             backend_listener,
-            stream,
-            socket,
+            remote,
+            config: backends,
+            limits,
             tenants,
             backend_connections,
             metrics,
             egress,
-            arrivals,
-            departures,
+            arrivals: Notices::default(),
+            departures: Arc::default(),
         })
+    }
+
+    /// Has backends find the socket that was bound for a gateway that takes another's place.
+    pub(crate) async fn publish(&mut self) -> Result<(), BackendsError> {
+        self.backend_listener.publish().await.map_err(BackendsError::Socket)
+    }
+
+    /// Has another gateway take the socket for backends of other hosts.
+    pub(crate) fn offer(&self, sockets: &mut Sockets) {
+        if let Some(remote) = &self.remote {
+            sockets.add_tcp(STREAM.into(), &remote.address, remote.socket());
+        }
     }
 
     /// Where processes of other hosts attach.
     pub(crate) fn stream_address(&self) -> Option<String> {
-        self.stream.as_ref().map(|(backend_listener, _)| backend_listener.address())
+        self.remote.as_ref().map(|remote| remote.listener.address())
     }
 
-    /// The next that has come, of this host or another.
+    /// The next that has come, of this host or another. None comes where both sockets are closed.
     async fn arrival(&mut self) -> Option<Accepted> {
-        match &mut self.stream {
+        match self.remote.as_mut().filter(|remote| remote.kept.is_none()) {
             None => self.backend_listener.accept().await,
-            Some((stream, _)) => tokio::select! {
+            Some(remote) => tokio::select! {
                 arrival = self.backend_listener.accept() => arrival,
-                arrival = stream.accept() => arrival,
+                arrival = remote.listener.accept() => arrival,
             },
         }
     }
 
-    pub(crate) fn address(&self) -> &str {
-        &self.socket
+    async fn obey(&mut self, order: SocketOrder) {
+        match order {
+            SocketOrder::Yield(done) => {
+                let paused = match &mut self.remote {
+                    Some(remote) => remote.pause().await,
+                    None => Ok(()),
+                };
+                let stream = |source| tollfree::ServeError::Socket { address: STREAM.into(), source };
+                _ = done.send(paused.map_err(|error| BackendsError::Stream(stream(error))));
+            }
+            SocketOrder::Resume(done) => _ = done.send(self.resume().await),
+        }
     }
 
-    /// Lets processes in until `closed`, then waits for `let_go`, at which those who are in are let go.
-    pub(crate) async fn serve(mut self, mut closed: watch::Receiver<bool>, let_go: watch::Receiver<bool>) {
-        let (mut members, mut follow) = (JoinSet::new(), JoinSet::new());
-        if let Some((_, certificates)) = &self.stream {
-            follow.spawn(certificates.clone().follow("backends.stream".into(), self.metrics.clone()));
+    /// Binds the socket again, which another gateway has had.
+    async fn resume(&mut self) -> Result<(), BackendsError> {
+        let path = self.config.socket.strip_prefix("shm://").map(PathBuf::from);
+        // It is still this one's where the other gateway has not come so far.
+        let is_own = path.as_deref().and_then(SocketFile::adopt).is_some_and(|file| {
+            let is_own = self.backend_listener.is_at(&file);
+            file.leave();
+            is_own
+        });
+        if !is_own {
+            // In the place of the other one's, which may still be there.
+            let bound = BackendListener::bind_beside(&*self.config.socket, self.limits.clone()).await;
+            let mut bound = bound.map_err(BackendsError::Socket)?;
+            own_socket(&self.config, bound.path()).map_err(BackendsError::File)?;
+            bound.publish().await.map_err(BackendsError::Socket)?;
+            bound.metrics(&self.metrics.common);
+            self.backend_listener = bound;
         }
+        match &mut self.remote {
+            Some(remote) => remote.resume(),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.config.socket
+    }
+
+    /// Lets processes in until the end, then waits until those who are in may go.
+    pub(crate) async fn serve(mut self, going: Going, mut orders: mpsc::Receiver<SocketOrder>) {
+        let (mut members, mut follow) = (JoinSet::new(), JoinSet::new());
+        if let Some(remote) = &self.remote {
+            follow.spawn(remote.certificates.clone().follow(STREAM.into(), self.metrics.clone()));
+        }
+        let Going { mut closed, via: via_go, all: let_go } = going;
         loop {
             let arrival = tokio::select! {
-                arrival = self.arrival() => arrival,
+                arrival = self.arrival() => arrival.map(Arrival::Process),
                 Some(_) = members.join_next() => continue,
+                Some(order) = orders.recv() => Some(Arrival::Order(order)),
                 _ = closed.wait_for(|closed| *closed) => break,
             };
-            match arrival {
+            let accepted = match arrival {
+                Some(Arrival::Order(order)) => {
+                    self.obey(order).await;
+                    continue;
+                }
+                Some(Arrival::Process(accepted)) => Some(accepted),
+                None => None,
+            };
+            match accepted {
                 Some(Accepted::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
                 Some(Accepted::Session(session)) => {
                     let (peer, target) = (Peer::of_session(&session), session.target().to_owned());
                     let before = self.tenants.may_call(&peer, &target);
                     let via = Via::new(&self.egress, peer.clone(), session.target(), let_go.clone());
-                    let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
+                    let (mut via_go, tenants) = (via_go.clone(), self.tenants.clone());
                     let stop = async move {
                         tokio::select! {
-                            _ = let_go.wait_for(|go| *go) => {}
+                            _ = via_go.wait_for(|go| *go) => {}
                             () = tenants.decided_otherwise(&peer, &target, before) => {}
                         }
                     };
@@ -343,8 +491,9 @@ impl Backends {
             }
         }
         self.backend_listener.close();
-        if let Some((stream, _)) = &mut self.stream {
-            stream.close();
+        if let Some(remote) = &mut self.remote {
+            remote.kept = None;
+            remote.listener.close();
         }
         while members.join_next().await.is_some() {}
     }

@@ -49,6 +49,9 @@ pub use web::WebConfig;
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
+    /// Whether the gateway takes the place of the one that runs with the same `backends.socket`, which ends then. Where none runs, it starts as
+    /// any.
+    pub take_over: bool,
     /// Where the world is served, by a name for logs.
     pub listeners: BTreeMap<String, Listener>,
     /// Where backends attach.

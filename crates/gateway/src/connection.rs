@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tollfree::gateway::Greeting;
+use tollfree::gateway::{Greeting, Lingering};
 
 use crate::bodies::Answer;
 use crate::client::Client;
@@ -158,7 +158,7 @@ impl Meter {
 /// A socket whose bytes are counted, and that is written to when the tasks that are ready had their turn: what several calls have
 /// to say then goes out together.
 struct Metered<S> {
-    inner: S,
+    inner: Lingering<S>,
     meter: Arc<Meter>,
     greeting: Greeting,
     /// The others had their turn since the last flush.
@@ -176,7 +176,7 @@ impl<S> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -194,7 +194,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -304,8 +304,8 @@ pub(crate) async fn serve<S>(
     // HTTP/2's limits are said once, at the beginning.
     let config = frontend.config.load_full();
     let meter = Arc::new(Meter::new(&config.limits));
-    let metered =
-        Metered { inner: socket, meter: meter.clone(), greeting: Greeting::of_client(), is_due: false };
+    let inner = Lingering::new(socket, ());
+    let metered = Metered { inner, meter: meter.clone(), greeting: Greeting::of_client(), is_due: false };
     let (id, peer) = (client.connection(), client.address().to_owned());
     let listed = frontend.connections.add(id, listener, peer, is_tls, meter.clone());
     let client = Arc::new(client);

@@ -61,6 +61,7 @@ mod server_names;
 mod shares;
 mod space;
 mod tables;
+mod takeover;
 mod target;
 mod tls;
 mod traces;
@@ -69,18 +70,19 @@ mod watchdog;
 mod web;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tollfree::gateway::{BindError, aside};
+use tollfree::gateway::{BindError, SocketFile, aside};
 
 use crate::access_log::AccessLog;
 use crate::backend_connections::BackendConnections;
-use crate::backends::{Backends, Tenants};
+use crate::backends::{Backends, Going, Tenants};
 use crate::egress::{Egress, EgressFiles};
 use crate::frontend::Frontend;
 use crate::health::Health;
@@ -90,6 +92,7 @@ use crate::page::{Control, Page};
 use crate::passed::Passed;
 use crate::policy::ListenerPolicies;
 use crate::reload::Current;
+use crate::takeover::{HandOver, Sockets, Takeover};
 use crate::traces::Traces;
 
 pub use backends::BackendsError;
@@ -106,6 +109,7 @@ pub use listeners::ListenError;
 pub use policy::PolicyError;
 pub use reload::{ReloadError, Reloader};
 pub use tables::DescriptorsError;
+pub use takeover::OpenError;
 pub use tls::TlsError;
 pub use tollfree::gateway::{RateLimitedLog, read_file};
 
@@ -136,6 +140,15 @@ pub enum StartError {
     /// A policy of listeners.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// What the config names, found before the place of a running gateway is taken.
+    #[error("the config is of no use, and the running gateway goes on: {}", findings(.0))]
+    Findings(Vec<Finding>),
+    /// The place of a running gateway.
+    #[error("take_over: {0}")]
+    TakeOver(#[from] OpenError),
+    /// A socket file that should have come with the place of a running gateway.
+    #[error("take_over: {0} is gone, so nobody finds the socket that was taken over: start again")]
+    FileGone(String),
     /// The socket at which its state is read.
     #[error("the control socket, next to backends.socket: {0}")]
     Control(BindError),
@@ -165,15 +178,15 @@ pub enum StartError {
     },
 }
 
-/// A gateway whose sockets are bound.
+fn findings(all: &[Finding]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A gateway that serves.
 pub struct Gateway {
-    listeners: Vec<Bound>,
-    backends: Backends,
-    page: Option<TcpListener>,
-    control: Option<Control>,
-    frontend: Arc<Frontend>,
-    stop: watch::Sender<bool>,
+    addresses: BTreeMap<String, String>,
     reloader: Reloader,
+    serving: Serving,
 }
 
 /// A gateway's tasks.
@@ -181,6 +194,8 @@ struct Serving {
     frontend: Arc<Frontend>,
     /// Nobody new is let in.
     stop: watch::Sender<bool>,
+    /// Channels that call elsewhere may go.
+    via_go: watch::Sender<bool>,
     /// Backends may go.
     let_go: watch::Sender<bool>,
     /// Connections from the world.
@@ -189,24 +204,44 @@ struct Serving {
     inside: JoinSet<()>,
     /// The control socket.
     asked: JoinSet<()>,
+    /// The page of figures.
+    page: JoinSet<()>,
     /// What ends with this.
-    _others: JoinSet<()>,
+    others: JoinSet<()>,
+    /// Another gateway may take this one's place.
+    hand_over: Option<Arc<HandOver>>,
+    /// Of the sockets, unless they are still the gateway's whose place this one is about to take.
+    files: Vec<SocketFile>,
 }
 
 impl Serving {
     async fn end(mut self) {
         watchdog::stopping();
+        let is_taken = self.hand_over.as_ref().is_some_and(|hand_over| hand_over.is_taken());
+        if let Some(hand_over) = &self.hand_over {
+            hand_over.end().await;
+        }
         // The next gateway may take its place before this one's last call is over.
         self.asked.shutdown().await;
+        if is_taken {
+            self.page.shutdown().await;
+            // Channels find the other gateway already.
+            self.via_go.send_replace(true);
+            self.files.into_iter().for_each(SocketFile::leave);
+        } else {
+            drop(self.files);
+        }
         self.stop.send_replace(true);
         let drained = async { while self.entrances.join_next().await.is_some() {} };
         // Connections end by themselves at their drain; this is for those that have only just begun.
         let drain = Duration::from_millis(self.frontend.config.load().limits.drain_ms);
         let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
         _ = tokio::time::timeout_at(end, drained).await;
+        self.via_go.send_replace(true);
         self.let_go.send_replace(true);
         let let_go = async { while self.inside.join_next().await.is_some() {} };
         _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
+        drop(self.others);
         if let Some(access_log) = self.frontend.access_log.clone() {
             _ = tokio::task::spawn_blocking(move || access_log.end()).await;
         }
@@ -226,13 +261,41 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Binds all sockets of a config. Must be called in a tokio runtime with IO and time.
+    /// Binds all sockets of a config and serves. With `take_over`, takes the place of the gateway that runs with the same
+    /// `backends.socket`, if there is such a gateway: that one ends then, and no call is lost. Must be called in a tokio runtime with IO and time.
+    ///
+    /// Dropped before it has resolved, it has changed nothing, and a gateway whose place was to be taken goes on.
     ///
     /// # Errors
-    /// [`StartError`] names the key of the config.
+    /// [`StartError`] names the key of the config. A running gateway goes on then.
     pub async fn bind(config: Config) -> Result<Gateway, StartError> {
         let config = Arc::new(config);
         descriptors::warn_if_short(&config);
+        let control_path = tollfree_control::control_path(&config.backends.socket);
+        let claim = match &control_path {
+            Some(path) if config.take_over => {
+                let checked = config.clone();
+                let found = aside(move || checked.check_surroundings()).await.map_err(StartError::Files)?;
+                let errors: Vec<Finding> = found.into_iter().filter(|finding| finding.is_error).collect();
+                if !errors.is_empty() {
+                    return Err(StartError::Findings(errors));
+                }
+                let claim = Takeover::begin(path).await?;
+                if claim.is_none() {
+                    tracing::info!(path = %path.display(), "no gateway runs there: no place is to be taken");
+                }
+                claim
+            }
+            _ => None,
+        };
+        Gateway::open(config, control_path, claim).await
+    }
+
+    async fn open(
+        config: Arc<Config>,
+        control_path: Option<PathBuf>,
+        mut claim: Option<Takeover>,
+    ) -> Result<Gateway, StartError> {
         let metrics = Arc::new(Metrics::new());
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
         let backend_connections = Arc::new(BackendConnections::new(current.clone(), metrics.clone()));
@@ -254,24 +317,27 @@ impl Gateway {
         let prepared = aside(move || own.prepare(&named)).await.map_err(StartError::Files)?;
         policies.use_these(prepared?);
         let mut passed = Passed::to_this_process();
-        let mut listeners = Vec::new();
+        let (mut listeners, mut files, mut sockets) = (Vec::new(), Vec::new(), Sockets::default());
         for (name, listener) in &config.listeners {
-            listeners.push(Bound::bind(name, listener, &mut passed).await?);
+            let (bound, file) = Bound::bind(name, listener, &mut passed, claim.as_mut()).await?;
+            bound.offer(&listener.address, &mut sockets);
+            listeners.push(bound);
+            files.extend(file);
         }
         let page = match &config.metrics.address {
             None => None,
-            Some(address) => Some(
-                TcpListener::bind(address)
-                    .await
-                    .map_err(|source| StartError::Metrics { address: address.clone(), source })?,
-            ),
+            Some(address) => {
+                let page = page::bind(address, claim.as_mut()).await;
+                let page = page.map_err(|source| StartError::Metrics { address: address.clone(), source })?;
+                sockets.add_tcp(page::METRICS_KEY.into(), address, Arc::downgrade(&page));
+                Some(page)
+            }
         };
         let access_log = AccessLog::open(&config.access_log, metrics.access_lines_left_out.clone());
         let access_log = access_log.map_err(|source| StartError::AccessLog {
             path: config.access_log.path.clone().unwrap_or_default(),
             source,
         })?;
-        let socket = &config.backends.socket;
         let reloader = Reloader {
             access_log: access_log.clone(),
             current: current.clone(),
@@ -286,13 +352,26 @@ impl Gateway {
             turn: Arc::default(),
             reloading: Arc::default(),
         };
-        let backends =
-            Backends::bind(&config, tenants, backend_connections.clone(), metrics.clone(), Arc::new(egress))
-                .await?;
-        let control = match tollfree_control::control_path(socket) {
+        let mut backends = Backends::bind(
+            &config,
+            tenants,
+            backend_connections.clone(),
+            metrics.clone(),
+            Arc::new(egress),
+            claim.as_mut(),
+        )
+        .await?;
+        backends.offer(&mut sockets);
+        let control = match control_path {
             // An abstract address has no directory to put it into.
             None => None,
-            Some(path) => Some(Control::bind(path).await.map_err(StartError::Control)?),
+            Some(path) => {
+                let (control, file) =
+                    Control::bind(path, claim.as_mut()).await.map_err(StartError::Control)?;
+                control.offer(&mut sockets);
+                files.extend(file);
+                Some(control)
+            }
         };
         let traces = config.traces.endpoint.as_ref().map(|endpoint| {
             Traces::new(endpoint, &config.traces)
@@ -311,7 +390,29 @@ impl Gateway {
             access_log,
             health,
         });
-        Ok(Gateway { listeners, backends, page, control, frontend, stop, reloader })
+        let addresses = addresses(&listeners, &backends, control.as_ref(), page.as_deref());
+        let mut serving = Serving::new(frontend, stop, files);
+        let orders = if let Some(claim) = &mut claim {
+            // Nothing can fail here any more but the other gateway.
+            claim.ready().await?;
+            backends.publish().await?;
+            let orders = serving.let_backends_in(backends);
+            claim.entered().await?;
+            orders
+        } else {
+            serving.let_backends_in(backends)
+        };
+        serving.serve(listeners, page, control, sockets, (&reloader, orders));
+        if let Some(claim) = claim {
+            claim.serving().await?;
+            for path in own_paths(&config) {
+                let file = SocketFile::adopt(&path);
+                let file = file.ok_or_else(|| StartError::FileGone(path.display().to_string()))?;
+                serving.files.push(file);
+            }
+        }
+        watchdog::ready();
+        Ok(Gateway { addresses, reloader, serving })
     }
 
     /// What gives it another config while it runs.
@@ -322,54 +423,114 @@ impl Gateway {
     /// Where it can be reached: each listener by its name, `backends`, `backends.stream` if processes of other hosts may attach, `control` unless that is abstract, and `metrics` if there is
     /// such a page.
     pub fn addresses(&self) -> BTreeMap<String, String> {
-        let mut addresses: BTreeMap<String, String> = self
-            .listeners
-            .iter()
-            .map(|bound| (format!("listeners.{}", bound.name()), bound.address()))
-            .collect();
-        addresses.insert("backends".into(), self.backends.address().into());
-        if let Some(stream) = self.backends.stream_address() {
-            addresses.insert("backends.stream".into(), stream);
-        }
-        if let Some(control) = &self.control {
-            addresses.insert("control".into(), format!("unix:{}", control.path().display()));
-        }
-        if let Some(address) = self.page.as_ref().and_then(|page| page.local_addr().ok()) {
-            addresses.insert("metrics".into(), format!("http://{address}/metrics"));
-        }
-        addresses
+        self.addresses.clone()
     }
 
-    /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
-    /// allows, and backends are let go.
+    /// Serves until `stop` resolves, or another gateway has taken its place. Then nobody new is let in, calls under way are answered for as long
+    /// as `limits.drain_ms` allows, and backends are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         // What is generic is compiled once more for each program that calls it: that is to be nothing but the waiting.
-        let serving = self.serve();
-        stop.await;
-        serving.end().await;
+        let taken = self.serving.taken();
+        tokio::select! {
+            () = stop => {}
+            () = taken => {}
+        }
+        self.serving.end().await;
+    }
+}
+
+fn addresses(
+    listeners: &[Bound],
+    backends: &Backends,
+    control: Option<&Control>,
+    page: Option<&TcpListener>,
+) -> BTreeMap<String, String> {
+    let mut addresses: BTreeMap<String, String> =
+        listeners.iter().map(|bound| (format!("listeners.{}", bound.name()), bound.address())).collect();
+    addresses.insert("backends".into(), backends.address().into());
+    if let Some(stream) = backends.stream_address() {
+        addresses.insert("backends.stream".into(), stream);
+    }
+    if let Some(control) = control {
+        addresses.insert("control".into(), format!("unix:{}", control.path().display()));
+    }
+    if let Some(address) = page.and_then(|page| page.local_addr().ok()) {
+        addresses.insert("metrics".into(), format!("http://{address}/metrics"));
+    }
+    addresses
+}
+
+/// The socket files of a gateway, but the one of backends.
+fn own_paths(config: &Config) -> Vec<PathBuf> {
+    let world = config.listeners.values().filter_map(|listener| listener.address.strip_prefix("unix:"));
+    let control = tollfree_control::control_path(&config.backends.socket);
+    world.map(PathBuf::from).chain(control).collect()
+}
+
+impl Serving {
+    fn new(frontend: Arc<Frontend>, stop: watch::Sender<bool>, files: Vec<SocketFile>) -> Serving {
+        Serving {
+            frontend,
+            stop,
+            via_go: watch::Sender::new(false),
+            let_go: watch::Sender::new(false),
+            entrances: JoinSet::new(),
+            inside: JoinSet::new(),
+            asked: JoinSet::new(),
+            page: JoinSet::new(),
+            others: JoinSet::new(),
+            hand_over: None,
+            files,
+        }
     }
 
-    fn serve(self) -> Serving {
-        let Gateway { listeners, backends, page, control, frontend, stop, reloader } = self;
-        let let_go = watch::Sender::new(false);
-        let mut entrances = JoinSet::new();
+    /// Resolves when another gateway has taken the place.
+    fn taken(&self) -> impl Future<Output = ()> + use<> {
+        let taken = self.hand_over.as_ref().map(|hand_over| hand_over.taken());
+        async move {
+            match taken {
+                Some(taken) => taken.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Lets backends in. Gives the way to those who do.
+    fn let_backends_in(&mut self, backends: Backends) -> mpsc::Sender<backends::SocketOrder> {
+        let (orders, received) = mpsc::channel(1);
+        let going = Going {
+            closed: self.stop.subscribe(),
+            via: self.via_go.subscribe(),
+            all: self.let_go.subscribe(),
+        };
+        self.inside.spawn(backends.serve(going, received));
+        orders
+    }
+
+    /// Lets the world in.
+    fn serve(
+        &mut self,
+        listeners: Vec<Bound>,
+        page: Option<Arc<TcpListener>>,
+        control: Option<Control>,
+        sockets: Sockets,
+        (reloader, orders): (&Reloader, mpsc::Sender<backends::SocketOrder>),
+    ) {
+        let frontend = &self.frontend;
         let places = Arc::new(Places::new(frontend.config.clone(), frontend.metrics.clone()));
         for bound in listeners {
-            entrances.spawn(bound.serve(frontend.clone(), places.clone(), stop.subscribe()));
+            self.entrances.spawn(bound.serve(frontend.clone(), places.clone(), self.stop.subscribe()));
         }
-        let mut others = JoinSet::new();
         if let Some(page) = page {
-            others.spawn(page::serve(Page::Metrics(page, frontend.clone())));
+            self.page.spawn(page::serve(Page::Metrics(page, frontend.clone())));
         }
-        let mut asked = JoinSet::new();
         if let Some(control) = control {
-            asked.spawn(page::serve(Page::Control(control, frontend.clone(), reloader)));
+            let hand_over = Arc::new(HandOver::new(sockets, frontend.backend_connections.clone(), orders));
+            self.hand_over = Some(hand_over.clone());
+            let page = Page::Control(control, frontend.clone(), reloader.clone(), hand_over);
+            self.asked.spawn(page::serve(page));
         }
-        others.spawn(hang::watch(frontend.backend_connections.clone(), frontend.metrics.clone()));
-        others.spawn(watchdog::feed());
-        let mut inside = JoinSet::new();
-        inside.spawn(backends.serve(stop.subscribe(), let_go.subscribe()));
-        watchdog::ready();
-        Serving { frontend, stop, let_go, entrances, inside, asked, _others: others }
+        self.others.spawn(hang::watch(frontend.backend_connections.clone(), frontend.metrics.clone()));
+        self.others.spawn(watchdog::feed());
     }
 }

@@ -27,6 +27,7 @@ use crate::proxied::read_header;
 use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::shares::Owner;
+use crate::takeover::{Sockets, Takeover};
 use crate::tls::{Certificates, Protocol, TlsError};
 
 /// How long nobody is accepted after that has failed, as it does without a free descriptor: at first, and when it fails again and again.
@@ -147,13 +148,10 @@ impl Drop for Admitted {
     }
 }
 
+#[derive(Clone)]
 enum Socket {
-    Tcp(TcpListener),
-    /// The file goes with this; there is none where the service manager keeps it.
-    Unix {
-        listener: UnixListener,
-        _file: Option<SocketFile>,
-    },
+    Tcp(Arc<TcpListener>),
+    Unix(Arc<UnixListener>),
 }
 
 /// A bound listener.
@@ -164,11 +162,14 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
+    /// Binds it, or takes the socket that the service manager, or the running gateway, passes. Gives the socket's file too, unless somebody
+    /// else keeps it.
     pub(crate) async fn bind(
         name: &str,
         listener: &Listener,
         passed: &mut Passed,
-    ) -> Result<Bound, ListenError> {
+        claim: Option<&mut Takeover>,
+    ) -> Result<(Bound, Option<SocketFile>), ListenError> {
         let certificates = match &listener.tls {
             None => None,
             Some(files) => {
@@ -179,25 +180,36 @@ impl Bound {
             }
         };
         let address = &*listener.address;
-        let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
-            passed.take(name).map(|socket| match socket {
-                passed::PassedSocket::Tcp(listener) => Socket::Tcp(listener),
-                passed::PassedSocket::Unix(listener) => Socket::Unix { listener, _file: None },
-            })
+        let bind_error =
+            |source| ListenError::Bind { listener: name.into(), address: listener.address.clone(), source };
+        let mut file = None;
+        let taken = claim.map(|claim| Socket::take(name, address, claim)).transpose().map_err(bind_error)?;
+        let socket = if let Some(socket) = taken.flatten() {
+            socket
+        } else if let Some(name) = address.strip_prefix(passed::SCHEME) {
+            match passed.take(name).map_err(bind_error)? {
+                passed::PassedSocket::Tcp(listener) => Socket::Tcp(listener.into()),
+                passed::PassedSocket::Unix(listener) => Socket::Unix(listener.into()),
+            }
         } else if let Some(path) = address.strip_prefix("unix:") {
             let bound = bind_unix(Path::new(path), SocketMode::Umask).await;
-            let (listener, _file) =
+            let (listener, bound) =
                 bound.map_err(|source| ListenError::Unix { listener: name.into(), source })?;
-            Ok(Socket::Unix { listener, _file })
+            file = bound;
+            Socket::Unix(listener.into())
         } else {
-            TcpListener::bind(address).await.map(Socket::Tcp)
+            Socket::Tcp(TcpListener::bind(address).await.map_err(bind_error)?.into())
         };
-        let socket = socket.map_err(|source| ListenError::Bind {
-            listener: name.into(),
-            address: listener.address.clone(),
-            source,
-        })?;
-        Ok(Bound { name: name.into(), socket, certificates })
+        Ok((Bound { name: name.into(), socket, certificates }, file))
+    }
+
+    /// Has another gateway take the socket, which the config gives this `address`.
+    pub(crate) fn offer(&self, address: &str, sockets: &mut Sockets) {
+        let key = key_of(&self.name);
+        match &self.socket {
+            Socket::Tcp(listener) => sockets.add_tcp(key, address, Arc::downgrade(listener)),
+            Socket::Unix(listener) => sockets.add_unix(key, address, listener),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -216,7 +228,7 @@ impl Bound {
                 Ok(address) => format!("{scheme}://{address}"),
                 Err(error) => format!("{scheme}://({error})"),
             },
-            Socket::Unix { listener, .. } => {
+            Socket::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
                 path.map_or_else(|| "unix:".into(), |path| format!("unix:{}", path.display()))
@@ -274,7 +286,21 @@ enum WorldStream {
     Unix(UnixStream),
 }
 
+/// What takeovers call a listener.
+fn key_of(name: &str) -> String {
+    format!("listeners.{name}")
+}
+
 impl Socket {
+    /// The socket that the running gateway has for a listener, if it has the same address there.
+    fn take(name: &str, address: &str, claim: &mut Takeover) -> io::Result<Option<Socket>> {
+        let key = key_of(name);
+        if claim.is_unix(&key, address) {
+            return Ok(claim.unix(&key, address)?.map(|listener| Socket::Unix(listener.into())));
+        }
+        Ok(claim.tokio_tcp(&key, address)?.map(|listener| Socket::Tcp(listener.into())))
+    }
+
     async fn accept(&self) -> io::Result<(WorldStream, Client)> {
         match self {
             Socket::Tcp(listener) => {
@@ -283,7 +309,7 @@ impl Socket {
                 _ = stream.set_nodelay(true);
                 Ok((WorldStream::Tcp(stream), Client::of_network(address)))
             }
-            Socket::Unix { listener, .. } => {
+            Socket::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let (address, owner) = match stream.peer_cred() {
                     Ok(peer) => {

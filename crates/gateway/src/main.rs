@@ -17,6 +17,7 @@ use tollfree_gateway::{Config, ConfigErrors, Gateway, Source, raise_descriptor_l
 #[command(after_help = "\
 Examples:
   tollfree-gateway --config /etc/tollfree/gateway.toml          serve until SIGTERM; SIGHUP reads the config again
+  tollfree-gateway --take-over --config …                       take the place of the gateway that runs, which ends
   tollfree-gateway check --config /etc/tollfree/gateway.toml    check that config
 
 The log goes to standard error, a JSON object a line. Exit status: 0 done, 1 failed, 2 bad arguments or an invalid
@@ -56,6 +57,10 @@ struct Origin {
     #[arg(long, value_name = "ADDRESS", value_parser = device)]
     device: Option<String>,
 
+    /// Take the place of the gateway that runs with the same backends.socket, without losing a call: sets take_over
+    #[arg(long)]
+    take_over: bool,
+
     /// A key of the config and its value, such as limits.streams=64; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -90,8 +95,10 @@ impl Origin {
     fn sources(self) -> Vec<Source> {
         let file = self.config.map(Source::File);
         let device = self.device.map(|value| Source::Flag { key: "backends.stream.address".into(), value });
+        let take_over =
+            self.take_over.then(|| Source::Flag { key: "take_over".into(), value: "true".into() });
         let flags = self.set.into_iter().map(|(key, value)| Source::Flag { key, value });
-        file.into_iter().chain([Source::Environment]).chain(device).chain(flags).collect()
+        file.into_iter().chain([Source::Environment]).chain(device).chain(take_over).chain(flags).collect()
     }
 
     fn read(self) -> Result<Config, ConfigErrors> {

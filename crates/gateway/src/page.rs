@@ -1,6 +1,7 @@
 //! What can be read of a gateway by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state`, `/registers`, which can
-//! be changed there, and `/connections`, which can be closed there.
+//! be changed there, `/connections`, which can be closed there, and `/takeover`, where another gateway takes this one's place.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
@@ -15,6 +16,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -25,6 +27,7 @@ use tollfree_control::{CONNECTIONS, Change, Closing, REGISTERS, STATE, State};
 use crate::descriptors;
 use crate::frontend::Frontend;
 use crate::reload::Reloader;
+use crate::takeover::{HandOver, Sockets, TAKEOVER, Takeover};
 
 /// Readers at once; where another comes, the oldest gives way.
 const READERS: usize = 64;
@@ -44,23 +47,50 @@ const CHANGE_LEN_MAX: usize = 64 << 10;
 
 /// What is to be read.
 pub(crate) enum Page {
-    Metrics(TcpListener, Arc<Frontend>),
-    Control(Control, Arc<Frontend>, Reloader),
+    Metrics(Arc<TcpListener>, Arc<Frontend>),
+    Control(Control, Arc<Frontend>, Reloader, Arc<HandOver>),
 }
 
 /// The bound control socket.
 pub(crate) struct Control {
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     path: PathBuf,
-    /// Goes with this.
-    _file: Option<SocketFile>,
     begun: Instant,
 }
 
+/// What takeovers call the page of figures: its key of the config.
+pub(crate) const METRICS_KEY: &str = "metrics.address";
+
+/// Binds the page of figures, or takes the running gateway's.
+pub(crate) async fn bind(address: &str, claim: Option<&mut Takeover>) -> io::Result<Arc<TcpListener>> {
+    let passed = claim.map(|claim| claim.tokio_tcp(METRICS_KEY, address)).transpose()?.flatten();
+    Ok(Arc::new(match passed {
+        Some(listener) => listener,
+        None => TcpListener::bind(address).await?,
+    }))
+}
+
+/// What takeovers call the control socket.
+const CONTROL: &str = "control";
+
 impl Control {
-    pub(crate) async fn bind(path: PathBuf) -> Result<Control, BindError> {
-        let (listener, file) = bind_unix(&path, SocketMode::Exact(0o600)).await?;
-        Ok(Control { listener, path, _file: file, begun: Instant::now() })
+    /// Binds it, or takes the running gateway's. Gives its file too, unless that is still the running gateway's.
+    pub(crate) async fn bind(
+        path: PathBuf,
+        claim: Option<&mut Takeover>,
+    ) -> Result<(Control, Option<SocketFile>), BindError> {
+        let address = path.display().to_string();
+        let io = |source| BindError::Io { address: format!("unix:{address}"), source };
+        let passed = claim.map(|claim| claim.unix(CONTROL, &address)).transpose().map_err(io)?.flatten();
+        let (listener, file) = match passed {
+            Some(listener) => (listener, None),
+            None => bind_unix(&path, SocketMode::Exact(0o600)).await?,
+        };
+        Ok((Control { listener: Arc::new(listener), path, begun: Instant::now() }, file))
+    }
+
+    pub(crate) fn offer(&self, sockets: &mut Sockets) {
+        sockets.add_unix(CONTROL.into(), &self.path.display().to_string(), &self.listener);
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -82,9 +112,22 @@ impl Control {
     }
 }
 
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Io: AsyncRead + AsyncWrite + Send + Unpin + Any {
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + Any> Io for T {
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// The control socket's connection that is HTTP no more, and what has come beyond that.
+pub(crate) fn unix_stream_of(upgraded: Upgraded) -> Option<(UnixStream, Bytes)> {
+    let parts = upgraded.downcast::<TokioIo<Box<dyn Io>>>().ok()?;
+    let stream = parts.io.into_inner().into_any().downcast::<UnixStream>().ok()?;
+    Some((*stream, parts.read_buf))
+}
 
 impl Page {
     /// The next reader, and who it is as far as the kernel says.
@@ -115,7 +158,7 @@ impl Page {
                         .into(),
                 ))
             }
-            Page::Control(control, frontend, _) if path == STATE => {
+            Page::Control(control, frontend, ..) if path == STATE => {
                 let state = State {
                     pid: std::process::id(),
                     uptime_ms: control.begun.elapsed().as_millis() as u64,
@@ -127,10 +170,10 @@ impl Page {
                 };
                 Some((JSON, json(&state)))
             }
-            Page::Control(_, frontend, _) if path == CONNECTIONS => {
+            Page::Control(_, frontend, ..) if path == CONNECTIONS => {
                 Some((JSON, json(&frontend.connections.list(&frontend.backend_connections))))
             }
-            Page::Control(_, frontend, _) if path == REGISTERS => {
+            Page::Control(_, frontend, ..) if path == REGISTERS => {
                 Some((JSON, json(&frontend.config.load().registers())))
             }
             _ => None,
@@ -184,7 +227,8 @@ impl Readers {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_PATIENCE)
                 .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
             _ = tokio::time::timeout(PATIENCE, connection).await;
         });
         self.list.push_back((task, has_asked));
@@ -213,12 +257,15 @@ async fn answer(request: Request<Incoming>, page: &Page, who: &str) -> Response<
         *response.status_mut() = status;
         response
     };
+    if let (Page::Control(.., hand_over), TAKEOVER) = (page, request.uri().path()) {
+        return hand_over.answer(request, who);
+    }
     let Some((kind, mut content)) = page.content(request.uri().path()) else {
         return refused(StatusCode::NOT_FOUND, format!("there is {}, and nothing else\n", page.paths()));
     };
     match (page, request.method()) {
         (_, &Method::GET) => {}
-        (Page::Control(_, frontend, reloader), &Method::PUT) if request.uri().path() != STATE => {
+        (Page::Control(_, frontend, reloader, _), &Method::PUT) if request.uri().path() != STATE => {
             let is_register = request.uri().path() == REGISTERS;
             let body = Limited::new(request.into_body(), CHANGE_LEN_MAX).collect().await;
             let body = body.map(|body| body.to_bytes()).map_err(|error| error.to_string());

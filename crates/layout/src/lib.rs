@@ -21,6 +21,7 @@ pub mod flat;
 pub mod frame;
 pub mod handshake;
 pub mod metadata;
+pub mod moving;
 mod numbers;
 pub mod pool;
 pub mod record;

@@ -110,6 +110,37 @@ impl Rendezvous {
         Ok(Rendezvous { listener, file: None, pid: std::process::id() })
     }
 
+    /// Binds and listens under a name beside the address, at which no client looks, until [`publish`](Rendezvous::publish) gives the
+    /// socket its own name. A server that takes the place of a running one does so: it is ready before clients find it.
+    ///
+    /// # Errors
+    /// As [`bind`](Rendezvous::bind); an abstract address has no name beside it.
+    pub fn bind_beside(address: &Address) -> Result<Rendezvous, BindError> {
+        let Address::Path(path) = address else {
+            let source = io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "an abstract address can't be taken over: use a path",
+            );
+            return Err(BindError::Io { address: address.to_string(), source });
+        };
+        listen_at(&address.to_string(), &beside(path), SocketMode::Umask, Listening::ByItsStarter)
+            .map(Rendezvous::with_file)
+    }
+
+    /// Gives a socket that was bound beside an address the address's name. A socket that stands there is replaced in one step, whether a
+    /// server listens there or not: at each moment a client finds one of the two. Waits up to 2 s for another server that starts or ends.
+    ///
+    /// # Errors
+    /// [`BindError`]; the socket is gone then, and what stands at the address stays.
+    pub fn publish(self, address: &Address) -> Result<Rendezvous, BindError> {
+        let io = |source| BindError::Io { address: address.to_string(), source };
+        let (Some(file), Address::Path(path)) = (&self.file, address) else {
+            return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "the socket has no file")));
+        };
+        let published = file.rename(&address.to_string(), path)?;
+        Ok(Rendezvous { file: Some(published), ..self })
+    }
+
     /// The same at a path for what is no session: HTTP/2, a control socket. Errors name it as `unix:PATH`.
     ///
     /// # Errors
@@ -174,10 +205,21 @@ impl Rendezvous {
         self.file.as_ref().map(SocketFile::id)
     }
 
+    /// Where its file is; an abstract name has none.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(SocketFile::path)
+    }
+
     /// The listening socket; accepting never blocks.
     pub fn listener(&self) -> &StdListener {
         &self.listener
     }
+}
+
+/// The name at which a socket waits to be published.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.next"))
 }
 
 /// Whether nobody can connect to a socket that listens any more. Accepting would never end, and find nobody.
@@ -246,6 +288,36 @@ mod tests {
         drop(old);
         assert!(directory.path().join("s.sock").exists());
         drop(new);
+    }
+
+    #[test]
+    fn a_socket_that_is_published_replaces_a_running_server_s_in_one_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        let path = directory.path().join("s.sock");
+        let old = Rendezvous::bind(&address).unwrap();
+        let new = Rendezvous::bind_beside(&address).unwrap();
+        assert!(matches!(Rendezvous::bind_beside(&address), Err(BindError::InUse(_))), "one at a time");
+        let reaches = |server: &Rendezvous| {
+            let _client = tollfree_os::unix::net::UnixStream::connect(&path).unwrap();
+            server.listener().accept().is_ok()
+        };
+        assert!(reaches(&old), "until it is published nobody finds it");
+        let new = new.publish(&address).unwrap();
+        assert!(reaches(&new) && old.listener().accept().is_err());
+        drop(old);
+        assert!(reaches(&new), "the old one leaves the file alone");
+        // One that ends before it is published leaves what is there.
+        drop(Rendezvous::bind_beside(&address).unwrap());
+        assert!(reaches(&new));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no other name is left");
+        drop(new);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        std::fs::write(&path, "precious").unwrap();
+        let refused = Rendezvous::bind_beside(&address).unwrap().publish(&address);
+        assert!(matches!(refused, Err(BindError::NotASocket { .. })), "{refused:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        assert!(Rendezvous::bind_beside(&Address::Abstract("x".into())).is_err());
     }
 
     #[test]

@@ -75,6 +75,32 @@ impl SocketFile {
         self.id
     }
 
+    /// Of a socket that another process has bound at a path and passed to this one, which removes it from here on. `None`: no socket is there.
+    pub fn adopt(path: &Path) -> Option<SocketFile> {
+        let found = std::fs::symlink_metadata(path).ok().filter(|found| found.file_type().is_socket())?;
+        Some(SocketFile::new(path, FileId { device: found.dev(), inode: found.ino() }))
+    }
+
+    /// Leaves the file where it is: another process has the socket, and removes it.
+    pub fn leave(mut self) {
+        self.pid = 0;
+    }
+
+    /// Gives the socket another name, in the place of a socket that stands there. `address` is how people know that name.
+    ///
+    /// # Errors
+    /// [`BindError`]; what stands there stays.
+    pub(crate) fn rename(&self, address: &str, path: &Path) -> Result<SocketFile, BindError> {
+        let io = |source| BindError::Io { address: address.to_owned(), source };
+        let _lock = Lock::take(path, BIND_PATIENCE)
+            .map_err(|source| BindError::Directory { address: address.to_owned(), source })?;
+        if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+            return Err(BindError::NotASocket { address: address.to_owned(), path: path.into() });
+        }
+        std::fs::rename(&self.path, path).map_err(io)?;
+        Ok(SocketFile::new(path, self.id))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/rendezvous"
 	"github.com/tollfree/tollfree/go/internal/system"
@@ -74,11 +77,17 @@ func (a *attachment) Serve(service call.Service) error {
 	a.mu.Unlock()
 	defer a.parts.Done()
 	pause, attached := attachPauseMin, false
+	var awaited chan<- struct{}
 	for a.context.Err() == nil {
 		met, err := a.meet()
 		if err == nil {
 			attached, pause = true, attachPauseMin
-			a.host(met, &service, gateway)
+			if awaited != nil {
+				close(awaited)
+			}
+			if awaited = a.hostUntilMoved(met, &service); awaited != nil {
+				continue
+			}
 		} else if final := isFinal(err); final && !attached {
 			return fmt.Errorf("%s: %w", a.address, err)
 		}
@@ -89,6 +98,45 @@ func (a *attachment) Serve(service call.Service) error {
 		pause = min(2*pause, attachPauseMax)
 	}
 	return nil
+}
+
+// hostUntilMoved serves a session until it ends. Where its gateway wants the next one beside it, it returns what that waits to be closed, and the
+// session goes on.
+func (a *attachment) hostUntilMoved(met *meeting, service *call.Service) (awaited chan<- struct{}) {
+	moves, over := make(chan chan<- struct{}, 1), make(chan struct{})
+	a.parts.Add(1)
+	go func() {
+		defer a.parts.Done()
+		defer close(over)
+		a.hostMoving(met, service, gateway, moves)
+	}()
+	select {
+	case <-over:
+		return nil
+	case awaited = <-moves:
+		return awaited
+	}
+}
+
+// Move has this process attach anew while the session goes on, and returns when it has. A session moves once.
+//
+// Errors: a status.
+func (c *serverCall) Move(ctx context.Context) error {
+	host := &c.link.host
+	if host.moves == nil {
+		return status.Error(codes.FailedPrecondition, "the session is with no gateway")
+	}
+	if !c.link.moved.CompareAndSwap(false, true) {
+		return status.Error(codes.AlreadyExists, "this session has moved, or is about to")
+	}
+	attached := make(chan struct{})
+	host.moves <- attached
+	select {
+	case <-attached:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // refusedError is a gateway's refusal.

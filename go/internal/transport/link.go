@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tollfree/tollfree/go/internal/call"
 	"github.com/tollfree/tollfree/go/internal/pool"
@@ -36,6 +37,8 @@ type link struct {
 	// segmented messages looks for segmented messages that the peer has taken.
 	segmented segmentedWatch
 	lending   lending
+	// moved says that its gateway has asked the process to attach anew.
+	moved atomic.Bool
 }
 
 // A side is what is known of a session's ends when its link is made, and never changes.
@@ -62,6 +65,8 @@ type host struct {
 	serve func(calls []*serverCall, loop int) (elsewhere bool)
 	// ended, if not nil, is called when nothing of the session is left.
 	ended func(*link)
+	// moves, if not nil, gets what a gateway waits to be closed that wants the process to attach anew.
+	moves chan<- chan<- struct{}
 }
 
 func newLink(role wire.Role, m *meeting, peer call.Peer, config *Config, host host) *link {

@@ -180,10 +180,15 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 
 // host serves a session until it is over.
 func (l *listener) host(met *meeting, service *call.Service, by via) {
+	l.hostMoving(met, service, by, nil)
+}
+
+// hostMoving serves a session whose gateway may want the next one beside it: moves, if not nil, gets what it waits to be closed.
+func (l *listener) hostMoving(met *meeting, service *call.Service, by via, moves chan<- chan<- struct{}) {
 	from := met.peerAt(l.address.String())
 	from.Gateway, from.Neighbor = by == gateway, by == neighbor
 	host := host{
-		parent: context.Background(), ended: l.forget,
+		parent: context.Background(), ended: l.forget, moves: moves,
 		serve: func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) },
 	}
 	if service.Session != nil {

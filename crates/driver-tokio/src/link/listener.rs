@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -52,6 +52,8 @@ pub struct StreamListener {
     attached: mpsc::Receiver<Attachment>,
     closing: Arc<Notify>,
     address: SocketAddr,
+    /// Lives as long as the task that accepts.
+    socket: Weak<TcpListener>,
 }
 
 impl StreamListener {
@@ -60,13 +62,36 @@ impl StreamListener {
     /// # Errors
     /// What the system says.
     pub async fn bind(address: &str, policy: StreamPolicy, config: Config) -> io::Result<StreamListener> {
-        let socket = TcpListener::bind(address).await?;
+        StreamListener::start(TcpListener::bind(address).await?, policy, config)
+    }
+
+    /// Takes over a socket that listens already. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn adopt(
+        socket: std::net::TcpListener,
+        policy: StreamPolicy,
+        config: Config,
+    ) -> io::Result<StreamListener> {
+        socket.set_nonblocking(true)?;
+        StreamListener::start(TcpListener::from_std(socket)?, policy, config)
+    }
+
+    fn start(socket: TcpListener, policy: StreamPolicy, config: Config) -> io::Result<StreamListener> {
         let address = socket.local_addr()?;
         let (sender, attached) = mpsc::channel(1);
         let closing = Arc::<Notify>::default();
         let config = Arc::new(config.over_stream());
+        let socket = Arc::new(socket);
+        let shared = Arc::downgrade(&socket);
         tokio::spawn(accept(socket, policy, config, sender, closing.clone()));
-        Ok(StreamListener { attached, closing, address })
+        Ok(StreamListener { attached, closing, address, socket: shared })
+    }
+
+    /// The listening socket, for as long as it is accepted from.
+    pub fn socket(&self) -> Weak<TcpListener> {
+        self.socket.clone()
     }
 
     /// Where backends meet this gateway.
@@ -101,7 +126,7 @@ fn counted_by(address: SocketAddr) -> i32 {
 }
 
 async fn accept(
-    socket: TcpListener,
+    socket: Arc<TcpListener>,
     policy: StreamPolicy,
     config: Arc<Config>,
     sender: mpsc::Sender<Attachment>,

@@ -82,6 +82,9 @@ fn sockets(config: &Config, complaints: &mut Complaints) {
             format!("\"{socket}\" is no address of a session: write shm:///path or shm-abstract:name"),
         );
     }
+    if config.take_over && !socket.starts_with("shm:///") {
+        complaints.add(&["take_over"], "needs a control socket: write backends.socket as shm:///path");
+    }
     if !socket.starts_with("shm:///") {
         for (key, is_said) in
             [("group", config.backends.group.is_some()), ("mode", config.backends.mode.is_some())]

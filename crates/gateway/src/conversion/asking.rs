@@ -60,11 +60,13 @@ async fn ask(
     held: &mut Held,
 ) -> Result<Bytes, String> {
     let answer =
-        tokio::time::timeout(PATIENCE, answer(attached.channel(), request(what, headers), held)).await;
+        tokio::time::timeout(PATIENCE, answer(attached.channel(), control_request(what, headers), held))
+            .await;
     answer.unwrap_or_else(|_| Err(format!("the answer has taken longer than {PATIENCE:?}")))
 }
 
-fn request(
+/// A call of the gateway's own.
+pub(crate) fn control_request(
     path: &'static str,
     headers: impl IntoIterator<Item = (&'static str, HeaderValue)>,
 ) -> Request<Body> {

@@ -18,6 +18,7 @@ mod tables;
 use tollfree::gateway::about_content;
 use tonic::{Code, Status};
 
+pub(crate) use asking::control_request;
 pub(crate) use counts::{Conversion, Conversions};
 pub(crate) use encoding::says_encoding;
 pub(crate) use objects::Objects;

@@ -66,6 +66,7 @@ pub use crate::metadata::header_list;
 pub use crate::metadata::{timeout, timeout_value};
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use crate::server::http2_body::Http2RequestBody;
+pub use crate::server::linger::{Cut, Lingering};
 pub use crate::status::status_name;
 pub use crate::trouble::for_outside;
 pub use admission::Admission;
@@ -202,6 +203,10 @@ impl Entrance {
     }
 }
 
+fn address_of(uri: String) -> Result<Address, ServeError> {
+    uri.parse().map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })
+}
+
 /// Who has come to a backend listener.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -218,20 +223,59 @@ impl BackendListener {
     /// # Errors
     /// [`ServeError`] when the address is none, or can't be bound.
     pub async fn bind(uri: impl Into<String>, limits: Limits) -> Result<BackendListener, ServeError> {
-        let uri = uri.into();
-        let address: Address = uri
-            .parse()
-            .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
-        let objects = limits.objects;
+        let (address, objects) = (address_of(uri.into())?, limits.objects);
         let config = limits.config();
         let refusals = config.refusals.clone();
         let listener = bound::listen(address, config).await?;
-        Ok(BackendListener {
-            entrance: Entrance::Memory(listener),
-            refusals,
-            objects,
-            sessions: Arc::default(),
-        })
+        Ok(BackendListener::of(Entrance::Memory(listener), refusals, objects))
+    }
+
+    /// As [`bind`](BackendListener::bind) for a path, under a name beside it where no backend looks, until
+    /// [`publish`](BackendListener::publish): for a gateway that takes the place of a running one.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the address is no path, or can't be bound.
+    pub async fn bind_beside(uri: impl Into<String>, limits: Limits) -> Result<BackendListener, ServeError> {
+        let (address, objects) = (address_of(uri.into())?, limits.objects);
+        let config = limits.config();
+        let refusals = config.refusals.clone();
+        let listener = bound::listen_beside(address, config).await?;
+        Ok(BackendListener::of(Entrance::Memory(listener), refusals, objects))
+    }
+
+    /// Has backends find, at its path, a socket that was [bound beside it](BackendListener::bind_beside). The socket of a gateway that
+    /// still listens there is replaced in one step. Does nothing for other sockets.
+    ///
+    /// # Errors
+    /// [`ServeError`]; what stands at the path stays.
+    pub async fn publish(&mut self) -> Result<(), ServeError> {
+        match &mut self.entrance {
+            Entrance::Memory(listener) => Ok(listener.publish().await?),
+            #[cfg(feature = "tls")]
+            Entrance::Stream(_) => Ok(()),
+        }
+    }
+
+    /// Where the socket's file is at the moment, if it has one.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match &self.entrance {
+            Entrance::Memory(listener) => listener.path(),
+            #[cfg(feature = "tls")]
+            Entrance::Stream(_) => None,
+        }
+    }
+
+    /// Whether a socket file is this socket's.
+    pub fn is_at(&self, file: &SocketFile) -> bool {
+        match &self.entrance {
+            Entrance::Memory(listener) => listener.file_id() == Some(file.id()),
+            #[cfg(feature = "tls")]
+            Entrance::Stream(_) => false,
+        }
+    }
+
+    fn of(entrance: Entrance, refusals: Refusals, objects: bool) -> BackendListener {
+        BackendListener { entrance, refusals, objects, sessions: Arc::default() }
     }
 
     /// Binds `host:port` for backends of other hosts, which come over TCP with TLS and show certificates. Of the limits,
@@ -252,12 +296,36 @@ impl BackendListener {
         let listener = StreamListener::bind(address, policy, config)
             .await
             .map_err(|source| ServeError::Socket { address: address.to_owned(), source })?;
-        Ok(BackendListener {
-            entrance: Entrance::Stream(listener),
-            refusals,
-            objects,
-            sessions: Arc::default(),
-        })
+        Ok(BackendListener::of(Entrance::Stream(listener), refusals, objects))
+    }
+
+    /// The same with a socket that listens already, which another gateway has passed. `address` is what it is called in errors.
+    ///
+    /// # Errors
+    /// [`ServeError`] when it can't be served.
+    #[cfg(feature = "tls")]
+    pub fn adopt_stream(
+        socket: std::net::TcpListener,
+        address: &str,
+        policy: StreamPolicy,
+        limits: Limits,
+    ) -> Result<BackendListener, ServeError> {
+        let objects = limits.objects;
+        let config = limits.config();
+        let refusals = config.refusals.clone();
+        let listener = StreamListener::adopt(socket, policy, config)
+            .map_err(|source| ServeError::Socket { address: address.to_owned(), source })?;
+        Ok(BackendListener::of(Entrance::Stream(listener), refusals, objects))
+    }
+
+    /// The listening socket of one for backends of other hosts, for as long as it is accepted from: what a gateway passes to the one that
+    /// takes its place.
+    #[cfg(feature = "tls")]
+    pub fn stream_socket(&self) -> Option<std::sync::Weak<tokio::net::TcpListener>> {
+        match &self.entrance {
+            Entrance::Memory(_) => None,
+            Entrance::Stream(listener) => Some(listener.socket()),
+        }
     }
 
     /// Where they come: an address that the system chose is among it.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tollfree_driver_tokio::{
     Attachment, Config, ConnectError, LocalPeer, PeerPolicy, Purpose, Registration, is_master_of,
@@ -25,6 +25,7 @@ use crate::server::bound::served;
 use crate::server::control::{Control, LocalRights};
 use crate::server::direct_connection::Admitting;
 use crate::server::joining::Memberships;
+use crate::server::moving::{MoveRequest, Moving};
 use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::status::ServeError;
 
@@ -184,7 +185,7 @@ impl Attaching {
                 memberships: memberships.clone(),
                 trusted: trusted.clone(),
             };
-            backend_connections.spawn(backend_connection.run(stopped.clone()));
+            backend_connections.spawn(Arc::new(backend_connection).run(stopped.clone()));
         }
         let publish = duty.tally.clone().publish();
         tokio::pin!(publish);
@@ -276,27 +277,34 @@ impl BackendConnection {
     }
 
     /// Serves one session, and says why it ended.
-    async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
+    async fn serve(
+        self: Arc<Self>,
+        attachment: Attachment,
+        stopped: watch::Receiver<bool>,
+        moving: Moving,
+    ) -> String {
         let local = attachment.local_peer();
         let trust = local.and_then(|gateway| self.trust(gateway));
-        if is_news {
-            tracing::info!(
-                address = %self.place,
-                group = &*self.registration.group,
-                backend_connection = self.registration.backend_connection,
-                gateway = ?attachment.peer(),
-                objects = if trust.is_some() { "trusted" } else { "verified" },
-                "attached to a gateway"
-            );
-        }
         let attachment = Arc::new(attachment);
         let reads_in = Arc::<OnceLock<Pool>>::default();
         let joining = trust.map(|_| self.memberships.joining(reads_in.clone()));
         let rights = local.map(|gateway| LocalRights::of(gateway, self.admitting.clone(), joining));
-        let control = Control::new(self.duty.services.clone(), rights);
+        let control = Control::new(self.duty.services.clone(), moving, rights);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
-        task.of_gateway(Arc::new(control), trust, reads_in).run(stopped.clone()).await;
+        task.of_gateway(Arc::new(control), trust, reads_in).run(stopped).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
+    }
+
+    fn tell_attached(&self, attachment: &Attachment) {
+        let trust = attachment.local_peer().and_then(|gateway| self.trust(gateway));
+        tracing::info!(
+            address = %self.place,
+            group = &*self.registration.group,
+            backend_connection = self.registration.backend_connection,
+            gateway = ?attachment.peer(),
+            objects = if trust.is_some() { "trusted" } else { "verified" },
+            "attached to a gateway"
+        );
     }
 
     async fn attach(&self) -> Result<Attachment, ConnectError> {
@@ -313,7 +321,18 @@ impl BackendConnection {
 
     /// # Errors
     /// The gateway refuses for good, and has never let this backend connection in.
-    async fn run(self, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
+    async fn run(self: Arc<Self>, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
+        let mut sessions = Sessions::default();
+        let result = self.attach_again(stopped, &mut sessions).await;
+        sessions.ended().await;
+        result
+    }
+
+    async fn attach_again(
+        self: &Arc<Self>,
+        stopped: watch::Receiver<bool>,
+        sessions: &mut Sessions,
+    ) -> Result<(), ServeError> {
         let mut stop = stopped.clone();
         let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
@@ -321,6 +340,8 @@ impl BackendConnection {
         let (mut failures, mut refusals, mut was_attached) = (0_u32, 0_u32, false);
         // What has kept it from serving since it last did, said once.
         let (mut said, mut was_short) = (String::new(), false);
+        // A gateway that waits for the next session.
+        let mut moves: Option<MoveRequest> = None;
         loop {
             let attached = tokio::select! {
                 biased;
@@ -331,8 +352,22 @@ impl BackendConnection {
             let trouble = match attached {
                 Ok(attachment) => {
                     was_attached = true;
+                    moves.take().into_iter().for_each(MoveRequest::attached);
+                    if !was_short {
+                        self.tell_attached(&attachment);
+                    }
                     let began = Instant::now();
-                    let ended = self.serve(attachment, &stopped, !was_short).await;
+                    let (moving, asked) = Moving::new();
+                    let serving = self.clone().serve(attachment, stopped.clone(), moving);
+                    let ended = match sessions.serve(serving, asked).await {
+                        Turn::Ended(words) => words,
+                        Turn::Moves(request) => {
+                            moves = Some(request);
+                            (failures, refusals, was_short) = (0, 0, false);
+                            said.clear();
+                            continue;
+                        }
+                    };
                     if *stopped.borrow() {
                         return Ok(());
                     }
@@ -375,6 +410,46 @@ impl BackendConnection {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+}
+
+/// What becomes of the present session.
+enum Turn {
+    /// It has ended, in these words.
+    Ended(String),
+    /// Its gateway wants the next one beside it.
+    Moves(MoveRequest),
+}
+
+/// The sessions of a backend connection: the present one, and those before it whose gateways have calls left.
+#[derive(Default)]
+struct Sessions(JoinSet<String>);
+
+impl Sessions {
+    /// Serves one until it ends, or its gateway asks for the next.
+    async fn serve(
+        &mut self,
+        serving: impl Future<Output = String> + Send + 'static,
+        mut asked: mpsc::Receiver<MoveRequest>,
+    ) -> Turn {
+        let present = self.0.spawn(serving).id();
+        loop {
+            tokio::select! {
+                Some(ended) = self.0.join_next_with_id() => match ended {
+                    Ok((id, words)) if id == present => return Turn::Ended(words),
+                    Ok(_) => {}
+                    Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                    // The runtime ends.
+                    Err(_) => return Turn::Ended(String::new()),
+                },
+                Some(request) = asked.recv() => return Turn::Moves(request),
+            }
+        }
+    }
+
+    /// Waits for all of them.
+    async fn ended(mut self) {
+        while self.0.join_next().await.is_some() {}
     }
 }
 

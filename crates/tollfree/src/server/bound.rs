@@ -43,6 +43,15 @@ pub(crate) async fn listen(address: Address, config: Config) -> Result<Listener,
     }
 }
 
+/// The same under a name beside the address, until it is published.
+pub(crate) async fn listen_beside(address: Address, config: Config) -> Result<Listener, ServeError> {
+    let name = address.to_string();
+    match tokio::task::spawn_blocking(move || Listener::bind_beside(&address, config)).await {
+        Ok(bound) => Ok(bound?),
+        Err(failed) => Err(ServeError::Socket { address: name, source: io::Error::other(failed) }),
+    }
+}
+
 impl Bound {
     pub(crate) async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
         let socket = |source| ServeError::Socket { address: uri.into(), source };

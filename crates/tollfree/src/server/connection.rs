@@ -23,7 +23,7 @@ use tower_layer::{Identity, Stack};
 
 use crate::metadata::greeting::Greeting;
 use crate::metadata::header_list;
-use crate::server::linger::Lingering;
+use crate::server::linger::{Cut, Lingering};
 use crate::server::load::TallyLayer;
 
 /// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
@@ -71,6 +71,12 @@ impl CallOn {
     /// What it gets instead.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Status> {
         header_list::check(headers, self.0.header_list_max.load(Ordering::Relaxed))
+    }
+}
+
+impl Cut for ServedConnection {
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
     }
 }
 
@@ -131,10 +137,6 @@ impl ServedConnection {
         self.is_cut.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::SeqCst)
     }
 
     /// `polled`, unless the connection was cut: then what a socket says whose peer is gone.

@@ -7,6 +7,7 @@ use tollfree_driver_tokio::LocalPeer;
 use tollfree_layout::description::{
     DESCRIBE, DESCRIPTION_HEAD_LEN, DescriptionHead, INVITATION_HEADER, JOIN, METHOD_HEADER, POOL_HEADER,
 };
+use tollfree_layout::moving::MOVE;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -17,11 +18,12 @@ use crate::metadata::{GRPC, GRPC_STATUS};
 use crate::server::direct_connection::Admitting;
 use crate::server::http_handle::{ErasedService, HandlerFuture};
 use crate::server::joining::Joining;
+use crate::server::moving::Moving;
 use crate::server::session_task::Services;
 
 /// Whether a call is the gateway's own.
 pub(crate) fn is_control(path: &[u8]) -> bool {
-    [ADMIT, DESCRIBE, JOIN].iter().any(|own| path == own.as_bytes())
+    [ADMIT, DESCRIBE, JOIN, MOVE].iter().any(|own| path == own.as_bytes())
 }
 
 /// What only a gateway of this host may ask for: that one of the host's processes is let in, and that memory of the host is shared.
@@ -59,13 +61,14 @@ impl LocalRights {
 /// Answers those calls.
 pub(crate) struct Control {
     services: Services,
+    moving: Moving,
     /// `None`: the gateway is one of another host.
     local: Option<LocalRights>,
 }
 
 impl Control {
-    pub(crate) fn new(services: Services, local: Option<LocalRights>) -> Control {
-        Control { services, local }
+    pub(crate) fn new(services: Services, moving: Moving, local: Option<LocalRights>) -> Control {
+        Control { services, moving, local }
     }
 
     fn describe(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
@@ -121,6 +124,12 @@ impl ErasedService for Control {
         let answered = match (request.uri().path(), &self.local) {
             (DESCRIBE, _) => self.describe(&request).unwrap_or_else(Status::into_http),
             (JOIN, Some(local)) => return local.join(&request),
+            (MOVE, _) => {
+                let moving = self.moving.clone();
+                return Box::pin(async move {
+                    moving.move_on().await.map_or_else(Status::into_http, |()| answer(Bytes::new()))
+                });
+            }
             (_, Some(local)) => return local.admitting.handle(request),
             (_, None) => Status::failed_precondition(
                 "the gateway is on another host: it lets in no process of this one, and shares no memory with it",

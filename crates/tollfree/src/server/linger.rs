@@ -15,34 +15,53 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
-use crate::server::connection::ServedConnection;
-
 /// A client that has been told does not take longer than this to close.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A connection whose shutdown is over when the client has closed its side too, or has had the time to. One that was cut does not wait.
+/// Whether a connection was cut off: its client is not waited for then.
+pub trait Cut {
+    /// Whether it was.
+    fn is_cut(&self) -> bool;
+}
+
+impl<T: Cut> Cut for Arc<T> {
+    fn is_cut(&self) -> bool {
+        T::is_cut(self)
+    }
+}
+
+/// Of connections that are dropped where they are cut off.
+impl Cut for () {
+    fn is_cut(&self) -> bool {
+        false
+    }
+}
+
+/// A connection whose shutdown is over when the client has closed its side too, or has had a second to. So a client that writes while the server
+/// closes still reads the last answers. One that was cut does not wait.
 #[derive(Debug)]
-pub(crate) struct Lingering<S> {
+pub struct Lingering<S, C = ()> {
     socket: S,
-    connection: Arc<ServedConnection>,
+    connection: C,
     /// Set once the sending side is closed.
     until: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Lingering<S> {
-    pub(crate) fn new(socket: S, connection: Arc<ServedConnection>) -> Lingering<S> {
+impl<S, C> Lingering<S, C> {
+    /// Of a socket.
+    pub fn new(socket: S, connection: C) -> Lingering<S, C> {
         Lingering { socket, connection, until: None }
     }
 }
 
-impl<S: Connected> Connected for Lingering<S> {
+impl<S: Connected, C> Connected for Lingering<S, C> {
     type ConnectInfo = S::ConnectInfo;
     fn connect_info(&self) -> S::ConnectInfo {
         self.socket.connect_info()
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for Lingering<S, C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -52,7 +71,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin, C: Cut + Unpin> AsyncWrite for Lingering<S, C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, bytes)
     }
@@ -130,7 +149,7 @@ mod tests {
             let client = tokio::spawn(write_then_read(client));
             server.write_all(b"bye").await.unwrap();
             if lingers {
-                Lingering::new(server, ServedConnection::new(true)).shutdown().await.unwrap();
+                Lingering::new(server, ()).shutdown().await.unwrap();
             } else {
                 server.shutdown().await.unwrap();
                 drop(server);
@@ -144,7 +163,7 @@ mod tests {
     async fn a_client_that_never_closes_is_not_waited_for_long() {
         let (_client, server) = pair().await;
         let began = tokio::time::Instant::now();
-        let mut server = Lingering::new(server, ServedConnection::new(true));
+        let mut server = Lingering::new(server, ());
         let left = tokio::time::timeout(20 * LINGER, server.shutdown());
         left.await.expect("it ends").unwrap();
         assert!(began.elapsed() >= LINGER, "{:?}", began.elapsed());

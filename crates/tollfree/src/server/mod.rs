@@ -15,6 +15,7 @@ pub(crate) mod joining;
 pub(crate) mod layers;
 pub(crate) mod linger;
 pub(crate) mod load;
+pub(crate) mod moving;
 pub(crate) mod offer;
 pub(crate) mod request_body;
 pub(crate) mod response_writer;

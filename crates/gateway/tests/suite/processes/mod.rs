@@ -11,6 +11,7 @@ mod load;
 mod placed;
 mod places;
 mod restarts;
+mod takeovers;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tollfree_gateway::{Config, Gateway};

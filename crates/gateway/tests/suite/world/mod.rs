@@ -56,6 +56,7 @@ mod stream;
 mod stream_via;
 mod table_loads;
 mod tables;
+mod takeovers;
 pub(crate) mod taker;
 mod tenants;
 mod tls;
