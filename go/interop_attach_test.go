@@ -87,9 +87,20 @@ func TestGoMovesToTheGatewayThatTakesAnothersPlace(t *testing.T) {
 		wantNoError(t, err)
 		client := grpc_testing.NewTestServiceClient(conn)
 		stop := reference.Start(t, "gateway", config)
+		eventually(t, "the server has attached", func() bool {
+			_, err := client.EmptyCall(testContext(t), &grpc_testing.Empty{}, grpc.WaitForReady(true))
+			return err == nil
+		})
 		for range 3 {
 			throughGateway(t, client)
+			before, err := os.Stat(socket)
+			wantNoError(t, err)
 			next := reference.Start(t, "gateway", config)
+			eventually(t, "the socket is the next gateway's", func() bool {
+				throughGateway(t, client)
+				now, err := os.Stat(socket)
+				return err == nil && !os.SameFile(before, now)
+			})
 			throughGateway(t, client)
 			stop()
 			stop = next

@@ -12,6 +12,7 @@ use tonic::body::Body;
 
 use crate::conversion::{Objects, Room, Tables};
 use crate::hang::Hang;
+use crate::health_check::Wellness;
 use crate::load_balancing::{Dispatcher, Load};
 use crate::outliers::Conduct;
 use crate::peer::Peer;
@@ -50,6 +51,7 @@ pub(crate) struct BackendConnection {
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
     hang: Hang,
+    wellness: Wellness,
     conduct: Arc<Conduct>,
 }
 
@@ -71,6 +73,7 @@ impl BackendConnection {
             announced: Mutex::default(),
             is_leaving: AtomicBool::new(false),
             hang: Hang::default(),
+            wellness: Wellness::default(),
             conduct: Arc::default(),
         }
     }
@@ -173,6 +176,11 @@ impl BackendConnection {
         &self.hang
     }
 
+    /// What its health checks say.
+    pub(crate) fn wellness(&self) -> &Wellness {
+        &self.wellness
+    }
+
     /// How its calls end.
     pub(crate) fn conduct(&self) -> &Arc<Conduct> {
         &self.conduct
@@ -185,7 +193,12 @@ impl BackendConnection {
 
     /// Whether it gets new calls.
     pub(crate) fn takes_calls(&self) -> bool {
-        !self.is_leaving() && !self.hang.is_hung()
+        self.is_member() && !self.hang.is_hung()
+    }
+
+    /// Whether it gets calls, or will when it does not hang any more.
+    pub(crate) fn is_member(&self) -> bool {
+        !self.is_leaving() && !self.wellness.is_unhealthy()
     }
 
     /// How metrics and the access log call it: its process and its number there.

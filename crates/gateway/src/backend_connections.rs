@@ -16,7 +16,7 @@ use tonic::body::Body;
 
 use crate::backend_connection::{BackendConnection, Handover};
 use crate::client::Client;
-use crate::config::Config;
+use crate::config::{Config, HealthCheck};
 use crate::conversion::{Common, Objects};
 use crate::deadline;
 use crate::hang::Watch;
@@ -218,6 +218,11 @@ impl BackendConnections {
     /// The group that gets the calls of a path.
     pub(crate) fn group_of(&self, path: &str) -> Option<String> {
         self.table.load().group_of(path).map(str::to_owned)
+    }
+
+    /// How a group's backends are asked for their health, if they are.
+    pub(crate) fn health_check_of(&self, group: &str) -> Option<HealthCheck> {
+        self.config.load().health_check_of(group).cloned()
     }
 
     /// How many backend connections a group has.

@@ -6,6 +6,7 @@ mod access;
 mod changes;
 mod checks;
 mod device;
+mod health_check;
 mod layers;
 mod load_balancing;
 mod names;
@@ -28,6 +29,7 @@ pub use access::{
     RequestEdits,
 };
 pub use device::GroupDevice;
+pub use health_check::HealthCheck;
 pub use layers::{ConfigError, ConfigErrors, Source};
 pub use load_balancing::{GroupLoadBalancing, LoadBalancing};
 pub use names::{FileMode, UserGroup};
@@ -202,6 +204,9 @@ pub struct BackendsConfig {
     /// gRPC's service config, JSON, for calls to groups that have none of their own: timeouts, retries, ejection of backends whose calls fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_config: Option<String>,
+    /// How backends of groups that say nothing else are asked for their health. Without it, they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
 }
 
 impl Default for BackendsConfig {
@@ -215,6 +220,7 @@ impl Default for BackendsConfig {
             objects: true,
             on_unconvertible: OnUnconvertible::default(),
             service_config: None,
+            health_check: None,
         }
     }
 }
@@ -318,6 +324,9 @@ pub struct Group {
     /// gRPC's service config, JSON, for calls to the group, in place of `backends.service_config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_config: Option<String>,
+    /// How its backends are asked for their health, in place of `backends.health_check`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
     /// Calls that the group may have under way or waiting at once; further ones are refused. Without it, what its backend connections take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,

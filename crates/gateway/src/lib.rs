@@ -37,6 +37,7 @@ mod files;
 mod frontend;
 mod hang;
 mod health;
+mod health_check;
 mod inside;
 mod listeners;
 pub mod load_balancing;
@@ -99,9 +100,9 @@ pub use backends::BackendsError;
 pub use config::{
     AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config,
     ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing,
-    HeaderEdits, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig, NamedCertificate,
-    OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule, Source, Stream, Tls,
-    TlsVersion, TracesConfig, UserGroup, Wait, WebConfig, Word,
+    HeaderEdits, HealthCheck, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig,
+    NamedCertificate, OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule,
+    Source, Stream, Tls, TlsVersion, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;
@@ -531,6 +532,8 @@ impl Serving {
             self.asked.spawn(page::serve(page));
         }
         self.others.spawn(hang::watch(frontend.backend_connections.clone(), frontend.metrics.clone()));
+        self.others
+            .spawn(health_check::watch(frontend.backend_connections.clone(), frontend.metrics.clone()));
         self.others.spawn(watchdog::feed());
     }
 }

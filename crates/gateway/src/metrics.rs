@@ -146,6 +146,8 @@ pub(crate) struct Metrics {
     outstanding: Family<OfGroup, Gauge>,
     hangs: Family<OfGroup, Counter>,
     copies: Family<OfCopies, Counter>,
+    unhealthy: Family<OfGroup, Counter>,
+    health_check_failures: Family<OfGroup, Counter>,
     ejections: Family<OfGroup, Counter>,
     calls: Family<OfGroupAndStatus, Counter>,
     call_seconds: Family<OfGroup, Histogram>,
@@ -199,6 +201,8 @@ impl Metrics {
             outstanding: Family::default(),
             hangs: Family::default(),
             copies: Family::default(),
+            unhealthy: Family::default(),
+            health_check_failures: Family::default(),
             ejections: Family::default(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
@@ -248,6 +252,16 @@ impl Metrics {
             "Times that a backend connection took no calls that were there for it",
             metrics.hangs.clone(),
         );
+        own.register(
+            "unhealthy",
+            "Times that a backend connection got no calls any more, since its health checks failed",
+            metrics.unhealthy.clone(),
+        );
+        own.register(
+            "health_check_failures",
+            "Health checks of backend connections that failed",
+            metrics.health_check_failures.clone(),
+        );
         let ejections = metrics.ejections.clone();
         own.register(
             "ejections",
@@ -282,7 +296,8 @@ impl Metrics {
             metrics.certificate_expiry.clone(),
         );
         own.register("build", "1, with the version of the gateway", build_info());
-        let takes = "1 while a backend connection gets new calls, 0 while it hangs, is ejected or is leaving";
+        let takes =
+            "1 while a backend connection gets new calls, 0 while it hangs, is unhealthy, ejected or leaving";
         own.register("backend_takes_calls", takes, metrics.backend_takes_calls.clone());
         let outstanding = "Calls under way at a backend connection";
         own.register("backend_outstanding", outstanding, metrics.backend_outstanding.clone());
@@ -531,9 +546,16 @@ impl Metrics {
         ] {
             family.remove(&label);
         }
-        for family in
-            [&self.publications, &self.sends, &self.rings, &self.hangs, &self.ejections, &self.retries]
-        {
+        for family in [
+            &self.publications,
+            &self.sends,
+            &self.rings,
+            &self.hangs,
+            &self.unhealthy,
+            &self.health_check_failures,
+            &self.ejections,
+            &self.retries,
+        ] {
             family.remove(&label);
         }
         self.call_seconds.remove(&label);
@@ -566,6 +588,14 @@ impl Metrics {
     /// Copies of calls for a group, by what became of them.
     pub(crate) fn copies(&self, group: &str, became: &'static str) -> Counter {
         self.copies.get_or_create_owned(&OfCopies { group: group.to_owned(), became })
+    }
+
+    pub(crate) fn unhealthy(&self, group: &str) -> Counter {
+        self.unhealthy.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn health_check_failures(&self, group: &str) -> Counter {
+        self.health_check_failures.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 
     pub(crate) fn ejections(&self, group: &str) -> Counter {

@@ -240,8 +240,11 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
     if new.backends.on_unconvertible != old.backends.on_unconvertible {
         kept.push("backends.on_unconvertible".into());
     }
-    new.backends =
-        BackendsConfig { service_config: new.backends.service_config.take(), ..old.backends.clone() };
+    new.backends = BackendsConfig {
+        service_config: new.backends.service_config.take(),
+        health_check: new.backends.health_check.take(),
+        ..old.backends.clone()
+    };
     if new.profile != old.profile {
         kept.push("profile".into());
         new.profile = old.profile.clone();

@@ -138,12 +138,19 @@ impl Table {
     /// Why a call of a path is refused that nobody serves.
     pub(crate) fn nobody(&self, path: &str) -> Refused {
         let service = service_of(path);
+        let group = self.group_of(path);
+        let is_unhealthy = |of: &Arc<BackendConnection>| {
+            group.is_none_or(|group| group == of.group()) && of.wellness().is_unhealthy()
+        };
         match self.known.contains(service) {
             true => Refused {
                 why: Refusal::Absent,
-                status: Status::unavailable(format!(
-                    "nobody who serves {service} is attached at the moment; try again"
-                )),
+                status: Status::unavailable(
+                    match self.by_service.get(service).is_some_and(|all| all.iter().any(is_unhealthy)) {
+                        false => format!("nobody who serves {service} is attached at the moment; try again"),
+                        true => format!("nobody who serves {service} is healthy at the moment; try again"),
+                    },
+                ),
             },
             false => Refused {
                 why: Refusal::Unimplemented,
@@ -172,6 +179,6 @@ pub(crate) fn members<'t>(
     group: Option<&str>,
 ) -> impl Iterator<Item = &'t Arc<BackendConnection>> + Clone {
     backend_connections.iter().filter(move |backend_connection| {
-        Some(backend_connection.group()) == group && !backend_connection.is_leaving()
+        Some(backend_connection.group()) == group && backend_connection.is_member()
     })
 }

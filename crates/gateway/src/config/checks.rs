@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollfree::gateway::{CallRules, check_service_config};
 
-use super::{Config, WebConfig, access, device, load_balancing, route_rules};
+use super::{Config, HealthCheck, WebConfig, access, device, health_check, load_balancing, route_rules};
 use crate::access_line::Template;
 use crate::passed::SCHEME;
 use crate::target::Name;
@@ -28,6 +28,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     sockets(config, &mut complaints);
     complaints
         .hear(service_config(config.backends.service_config.as_deref(), &["backends", "service_config"]));
+    complaints.hear(health(config.backends.health_check.as_ref(), &["backends", "health_check"]));
     groups(config, &mut complaints);
     targets(config, &mut complaints);
     routes(config, &mut complaints);
@@ -211,6 +212,7 @@ fn groups(config: &Config, complaints: &mut Complaints) {
             complaints.add(&["groups", name, "device", key], problem);
         }
         complaints.hear(service_config(group.service_config.as_deref(), &["groups", name, "service_config"]));
+        complaints.hear(health(group.health_check.as_ref(), &["groups", name, "health_check"]));
         for (key, value) in [("calls", group.calls), ("backend_connections", group.backend_connections)] {
             if value == Some(0) {
                 let problem = "0 is too little: write at least 1, or leave the key out";
@@ -222,6 +224,11 @@ fn groups(config: &Config, complaints: &mut Complaints) {
                 .hear(via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem)));
         }
     }
+}
+
+fn health(check: Option<&HealthCheck>, path: &[&str]) -> Result<(), Complaint> {
+    let checked = check.map_or(Ok(()), health_check::check);
+    checked.map_err(|(key, problem)| complaint(&[path, &[key]].concat(), problem))
 }
 
 fn service_config(json: Option<&str>, path: &[&str]) -> Result<(), Complaint> {

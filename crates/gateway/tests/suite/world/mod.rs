@@ -21,6 +21,7 @@ mod egress_limits;
 mod ended;
 mod files;
 mod floods;
+mod health_checks;
 mod identity;
 pub(crate) mod issuer;
 mod joining;
