@@ -84,6 +84,13 @@ pub(crate) struct HandOver {
     tasks: Mutex<JoinSet<()>>,
 }
 
+/// The backend connections that have attached anew, and the ones that have not.
+#[derive(Default)]
+struct Moves {
+    moved: Mutex<Vec<Arc<BackendConnection>>>,
+    unmoved: Mutex<Vec<Arc<BackendConnection>>>,
+}
+
 /// How far it has come, where it must be undone.
 enum Failure {
     /// Nothing has changed.
@@ -213,8 +220,22 @@ impl HandOver {
         self.order(SocketOrder::Yield).await.map_err(entered)?;
         say(wire, &TakeoverMessage::Enter, None).await.map_err(entered)?;
         expect(wire, |message| *message == TakeoverMessage::Entered).await.map_err(entered)?;
-        let (moved, unmoved) = self.move_backends().await;
+        let moves = Moves::default();
+        // Where the other one is gone meanwhile, nobody waits for backends that look for it.
+        let gone = tokio::select! {
+            () = self.move_backends(&moves) => None,
+            said = wire.hear(PATIENCE) => Some(match said {
+                Ok(Heard::Gone) => "it has ended in the middle".to_owned(),
+                Ok(Heard::Message(other)) => format!("it says {other:?} at the wrong time"),
+                Err(words) => words,
+            }),
+        };
+        let Moves { moved, unmoved } = moves;
+        let (moved, unmoved) = (moved.into_inner(), unmoved.into_inner());
         let entered = |words| Failure::Entered(words, moved.clone());
+        if let Some(words) = gone {
+            return Err(entered(words));
+        }
         say(wire, &TakeoverMessage::Moved, None).await.map_err(entered)?;
         expect(wire, |message| *message == TakeoverMessage::Serving).await.map_err(entered)?;
         // It serves from here on, whatever becomes of this.
@@ -222,8 +243,8 @@ impl HandOver {
         Ok(unmoved)
     }
 
-    /// Has backends attach to the new gateway: those that have, and those that have not.
-    async fn move_backends(&self) -> (Vec<Arc<BackendConnection>>, Vec<Arc<BackendConnection>>) {
+    /// Has backends attach to the new gateway.
+    async fn move_backends(&self, moves_so_far: &Moves) {
         let mut moves = JoinSet::new();
         for backend_connection in self.backend_connections.all() {
             moves.spawn(async move {
@@ -239,12 +260,11 @@ impl HandOver {
                 (backend_connection, moved.is_ok())
             });
         }
-        let (mut moved, mut unmoved) = (Vec::new(), Vec::new());
         while let Some(ended) = moves.join_next().await {
             let Ok((backend_connection, is_moved)) = ended else { continue };
-            if is_moved { &mut moved } else { &mut unmoved }.push(backend_connection);
+            let of_its_kind = if is_moved { &moves_so_far.moved } else { &moves_so_far.unmoved };
+            of_its_kind.lock().push(backend_connection);
         }
-        (moved, unmoved)
     }
 
     async fn order(
