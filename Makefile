@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside go-platforms googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated
+.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside go-platforms googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated deb image deploy-check
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -301,6 +301,18 @@ dist: ## Build the commands as they are released, into target/dist (TARGET=x86_6
 	@mkdir -p $(TARGET_DIR)/dist
 	@tar -C $(TARGET_DIR)/$(TARGET)/release -czf $(TARGET_DIR)/dist/tollfree-$(TARGET).tar.gz tollfree tollfree-gateway
 	@cd $(TARGET_DIR)/dist && sha256sum tollfree-$(TARGET).tar.gz >tollfree-$(TARGET).tar.gz.sha256
+
+deb: ## Build the Debian package of the gateway, into target/dist (needs dpkg-deb)
+	@cargo build --quiet --locked --release --package tollfree-cli --package tollfree-gateway
+	@deploy/deb/build $(TARGET_DIR)/release $(TARGET_DIR)/dist
+
+image: ## Build the gateway's image, static and empty otherwise (needs docker): IMAGE=tollfree-gateway:dev
+	@docker build --quiet --file deploy/image/Dockerfile --tag $(or $(IMAGE),tollfree-gateway:dev) .
+
+deploy-check: ## Check chart, manifests, package and configs (fetches Helm and kubeconform)
+	@cargo build --quiet --package tollfree-cli --package tollfree-gateway
+	@deploy/check $(TARGET_DIR)/debug
+	@deploy/deb/build $(TARGET_DIR)/debug $(TARGET_DIR)/dist-check >/dev/null
 
 publish: ## Publish to crates.io the packages whose manifests say so (RELEASING.md)
 	@packages=$$(sed -n 's/^publish = true$$/&/p;s/^name = "\(tollfree[a-z-]*\)"$$/\1/p' crates/*/Cargo.toml | grep -B1 '^publish' | grep '^tollfree'); \

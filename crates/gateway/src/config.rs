@@ -81,6 +81,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where figures are read.
     pub metrics: MetricsConfig,
+    /// Where probes ask whether the gateway lives and is ready.
+    pub probes: ProbesConfig,
     /// Who is told of calls, one by one.
     pub traces: TracesConfig,
     /// Where a line is written for each call from the world.
@@ -475,6 +477,17 @@ impl Default for Limits {
 #[non_exhaustive]
 pub struct MetricsConfig {
     /// `host:port` at which `/metrics` is served by HTTP/1.1. Without it, nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// Where probes ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ProbesConfig {
+    /// `host:port` at which `/healthz` and `/readyz` are served by plain HTTP/1.1. Without it, nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

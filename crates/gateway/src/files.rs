@@ -119,8 +119,9 @@ impl Config {
             findings.own_address("backends.stream.address", &stream.address);
             findings.tls("backends.stream", &stream.files(), Protocol::Device);
         }
-        if let Some(address) = &self.metrics.address {
-            findings.own_address("metrics.address", address);
+        let pages = [("metrics.address", &self.metrics.address), ("probes.address", &self.probes.address)];
+        for (key, address) in pages.into_iter().filter_map(|(key, address)| Some((key, address.as_ref()?))) {
+            findings.own_address(key, address);
         }
         for error in tables::check(self) {
             findings.error(

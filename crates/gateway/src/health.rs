@@ -21,6 +21,7 @@ use crate::routing::Standing;
 #[derive(Clone)]
 pub(crate) struct Health {
     inner: HealthServer<Answers>,
+    answers: Answers,
 }
 
 impl Health {
@@ -28,7 +29,13 @@ impl Health {
         backend_connections: Arc<BackendConnections>,
         stopping: watch::Receiver<bool>,
     ) -> Health {
-        Health { inner: HealthServer::new(Answers { backend_connections, stopping }) }
+        let answers = Answers { backend_connections, stopping };
+        Health { inner: HealthServer::new(answers.clone()), answers }
+    }
+
+    /// Whether the gateway can be sent calls: it does not stop, and some backend takes calls.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.answers.status("") == ServingStatus::Serving
     }
 
     pub(crate) async fn answer<B>(&self, request: http::Request<B>) -> Response<Body>

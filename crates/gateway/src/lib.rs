@@ -130,9 +130,11 @@ pub enum StartError {
     /// There is no thread to read files on.
     #[error("the files that the config names can't be read: {0}")]
     Files(std::io::Error),
-    /// The page of figures.
-    #[error("metrics.address: {address} can't be bound: {source}")]
-    Metrics {
+    /// The page of figures, or the one for probes.
+    #[error("{key}: {address} can't be bound: {source}")]
+    Page {
+        /// The key.
+        key: &'static str,
         /// As configured.
         address: String,
         /// What the system said.
@@ -205,8 +207,8 @@ struct Serving {
     inside: JoinSet<()>,
     /// The control socket.
     asked: JoinSet<()>,
-    /// The page of figures.
-    page: JoinSet<()>,
+    /// The pages of figures and for probes.
+    pages: JoinSet<()>,
     /// What ends with this.
     others: JoinSet<()>,
     /// Another gateway may take this one's place.
@@ -225,7 +227,7 @@ impl Serving {
         // The next gateway may take its place before this one's last call is over.
         self.asked.shutdown().await;
         if is_taken {
-            self.page.shutdown().await;
+            self.pages.shutdown().await;
             // Channels find the other gateway already.
             self.via_go.send_replace(true);
             self.files.into_iter().for_each(SocketFile::leave);
@@ -325,15 +327,15 @@ impl Gateway {
             listeners.push(bound);
             files.extend(file);
         }
-        let page = match &config.metrics.address {
-            None => None,
-            Some(address) => {
-                let page = page::bind(address, claim.as_mut()).await;
-                let page = page.map_err(|source| StartError::Metrics { address: address.clone(), source })?;
-                sockets.add_tcp(page::METRICS_KEY.into(), address, Arc::downgrade(&page));
-                Some(page)
-            }
-        };
+        let mut pages = Vec::new();
+        let kinds =
+            [(page::METRICS_KEY, &config.metrics.address), (page::PROBES_KEY, &config.probes.address)];
+        for (key, address) in kinds.into_iter().filter_map(|(key, address)| Some((key, address.as_ref()?))) {
+            let page = page::bind(key, address, claim.as_mut()).await;
+            let page = page.map_err(|source| StartError::Page { key, address: address.clone(), source })?;
+            sockets.add_tcp(key.into(), address, Arc::downgrade(&page));
+            pages.push((key, page));
+        }
         let access_log = AccessLog::open(&config.access_log, metrics.access_lines_left_out.clone());
         let access_log = access_log.map_err(|source| StartError::AccessLog {
             path: config.access_log.path.clone().unwrap_or_default(),
@@ -391,7 +393,7 @@ impl Gateway {
             access_log,
             health,
         });
-        let addresses = addresses(&listeners, &backends, control.as_ref(), page.as_deref());
+        let addresses = addresses(&listeners, &backends, control.as_ref(), &pages);
         let mut serving = Serving::new(frontend, stop, files);
         let orders = if let Some(claim) = &mut claim {
             // Nothing can fail here any more but the other gateway.
@@ -403,7 +405,7 @@ impl Gateway {
         } else {
             serving.let_backends_in(backends)
         };
-        serving.serve(listeners, page, control, sockets, (&reloader, orders));
+        serving.serve(listeners, pages, control, sockets, (&reloader, orders));
         if let Some(claim) = claim {
             claim.serving().await?;
             for path in own_paths(&config) {
@@ -421,8 +423,8 @@ impl Gateway {
         self.reloader.clone()
     }
 
-    /// Where it can be reached: each listener by its name, `backends`, `backends.stream` if processes of other hosts may attach, `control` unless that is abstract, and `metrics` if there is
-    /// such a page.
+    /// Where it can be reached: each listener by its name, `backends`, `backends.stream` if processes of other hosts may attach, `control` unless that is abstract, `metrics` and `probes` if there are
+    /// such pages.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         self.addresses.clone()
     }
@@ -444,7 +446,7 @@ fn addresses(
     listeners: &[Bound],
     backends: &Backends,
     control: Option<&Control>,
-    page: Option<&TcpListener>,
+    pages: &[(&str, Arc<TcpListener>)],
 ) -> BTreeMap<String, String> {
     let mut addresses: BTreeMap<String, String> =
         listeners.iter().map(|bound| (format!("listeners.{}", bound.name()), bound.address())).collect();
@@ -455,8 +457,12 @@ fn addresses(
     if let Some(control) = control {
         addresses.insert("control".into(), format!("unix:{}", control.path().display()));
     }
-    if let Some(address) = page.and_then(|page| page.local_addr().ok()) {
-        addresses.insert("metrics".into(), format!("http://{address}/metrics"));
+    for (key, page) in pages {
+        let Ok(address) = page.local_addr() else { continue };
+        match *key {
+            page::METRICS_KEY => addresses.insert("metrics".into(), format!("http://{address}/metrics")),
+            _ => addresses.insert("probes".into(), format!("http://{address}")),
+        };
     }
     addresses
 }
@@ -478,7 +484,7 @@ impl Serving {
             entrances: JoinSet::new(),
             inside: JoinSet::new(),
             asked: JoinSet::new(),
-            page: JoinSet::new(),
+            pages: JoinSet::new(),
             others: JoinSet::new(),
             hand_over: None,
             files,
@@ -512,7 +518,7 @@ impl Serving {
     fn serve(
         &mut self,
         listeners: Vec<Bound>,
-        page: Option<Arc<TcpListener>>,
+        pages: Vec<(&'static str, Arc<TcpListener>)>,
         control: Option<Control>,
         sockets: Sockets,
         (reloader, orders): (&Reloader, mpsc::Sender<backends::SocketOrder>),
@@ -522,8 +528,11 @@ impl Serving {
         for bound in listeners {
             self.entrances.spawn(bound.serve(frontend.clone(), places.clone(), self.stop.subscribe()));
         }
-        if let Some(page) = page {
-            self.page.spawn(page::serve(Page::Metrics(page, frontend.clone())));
+        for (key, page) in pages {
+            self.pages.spawn(page::serve(match key {
+                page::METRICS_KEY => Page::Metrics(page, frontend.clone()),
+                _ => Page::Probes(page, frontend.clone()),
+            }));
         }
         if let Some(control) = control {
             let hand_over = Arc::new(HandOver::new(sockets, frontend.backend_connections.clone(), orders));

@@ -1,4 +1,4 @@
-//! What can be read of a gateway by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state`, `/registers`, which can
+//! What can be read of a gateway by HTTP/1.1: `/metrics` on TCP; `/healthz` and `/readyz` on TCP, for probes; for its own user, at its control socket, `/state`, `/registers`, which can
 //! be changed there, `/connections`, which can be closed there, and `/takeover`, where another gateway takes this one's place.
 
 use std::any::Any;
@@ -41,13 +41,19 @@ const TEXT: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const WORDS: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const METRICS: &str = "/metrics";
+/// Whether the process is alive.
+const HEALTHZ: &str = "/healthz";
+/// Whether it is to be sent calls.
+const READYZ: &str = "/readyz";
 /// A change is a name and a value.
 const CHANGE_LEN_MAX: usize = 64 << 10;
 
 /// What is to be read.
 pub(crate) enum Page {
     Metrics(Arc<TcpListener>, Arc<Frontend>),
+    Probes(Arc<TcpListener>, Arc<Frontend>),
     Control(Control, Arc<Frontend>, Reloader, Arc<HandOver>),
 }
 
@@ -61,9 +67,16 @@ pub(crate) struct Control {
 /// What takeovers call the page of figures: its key of the config.
 pub(crate) const METRICS_KEY: &str = "metrics.address";
 
-/// Binds the page of figures, or takes the running gateway's.
-pub(crate) async fn bind(address: &str, claim: Option<&mut Takeover>) -> io::Result<Arc<TcpListener>> {
-    let passed = claim.map(|claim| claim.tokio_tcp(METRICS_KEY, address)).transpose()?.flatten();
+/// What they call the page for probes.
+pub(crate) const PROBES_KEY: &str = "probes.address";
+
+/// Binds the page of a key of the config, or takes the running gateway's.
+pub(crate) async fn bind(
+    key: &str,
+    address: &str,
+    claim: Option<&mut Takeover>,
+) -> io::Result<Arc<TcpListener>> {
+    let passed = claim.map(|claim| claim.tokio_tcp(key, address)).transpose()?.flatten();
     Ok(Arc::new(match passed {
         Some(listener) => listener,
         None => TcpListener::bind(address).await?,
@@ -133,7 +146,9 @@ impl Page {
     /// The next reader, and who it is as far as the kernel says.
     async fn accept(&self) -> io::Result<(Box<dyn Io>, String)> {
         match self {
-            Page::Metrics(listener, _) => Ok((Box::new(listener.accept().await?.0), String::new())),
+            Page::Metrics(listener, _) | Page::Probes(listener, _) => {
+                Ok((Box::new(listener.accept().await?.0), String::new()))
+            }
             Page::Control(control, ..) => {
                 let (stream, who) = control.accept().await?;
                 Ok((Box::new(stream), who))
@@ -158,6 +173,9 @@ impl Page {
                         .into(),
                 ))
             }
+            // It answers: its threads run.
+            Page::Probes(..) if path == HEALTHZ => Some((WORDS, "ok\n".into())),
+            Page::Probes(..) if path == READYZ => Some((WORDS, "ready\n".into())),
             Page::Control(control, frontend, ..) if path == STATE => {
                 let state = State {
                     pid: std::process::id(),
@@ -183,6 +201,7 @@ impl Page {
     fn paths(&self) -> &'static str {
         match self {
             Page::Metrics(..) => METRICS,
+            Page::Probes(..) => "/healthz and /readyz",
             Page::Control(..) => "/state, /registers and /connections",
         }
     }
@@ -264,7 +283,13 @@ async fn answer(request: Request<Incoming>, page: &Page, who: &str) -> Response<
         return refused(StatusCode::NOT_FOUND, format!("there is {}, and nothing else\n", page.paths()));
     };
     match (page, request.method()) {
-        (_, &Method::GET) => {}
+        (Page::Probes(_, frontend), &Method::GET | &Method::HEAD)
+            if request.uri().path() == READYZ && !frontend.health.is_serving() =>
+        {
+            let words = "not ready: the gateway is stopping, or no backend takes calls\n".to_owned();
+            return refused(StatusCode::SERVICE_UNAVAILABLE, words);
+        }
+        (Page::Probes(..), &Method::HEAD) | (_, &Method::GET) => {}
         (Page::Control(_, frontend, reloader, _), &Method::PUT) if request.uri().path() != STATE => {
             let is_register = request.uri().path() == REGISTERS;
             let body = Limited::new(request.into_body(), CHANGE_LEN_MAX).collect().await;

@@ -253,6 +253,10 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
         kept.push("metrics.address".into());
         new.metrics = old.metrics.clone();
     }
+    if new.probes != old.probes {
+        kept.push("probes.address".into());
+        new.probes = old.probes.clone();
+    }
     if new.traces != old.traces {
         kept.push("traces".into());
         new.traces = old.traces.clone();
@@ -283,7 +287,7 @@ mod tests {
         let of = |text: &str| Config::from_toml(text).unwrap();
         let old = of("listeners.a.address = \"127.0.0.1:1\"\nlisteners.gone.address = \"127.0.0.1:2\"\n");
         let mut new = of("listeners.a.address = \"127.0.0.1:3\"\nlisteners.b.address = \"127.0.0.1:4\"\n\
-             backends.socket = \"shm:///x\"\nbackends.wait = \"low-latency\"\nbackends.objects = false\nbackends.on_unconvertible = \"refuse\"\nprofile.ring_bytes = 4096\nmetrics.address = \"127.0.0.1:5\"\ntraces.ratio = 0.5\nlimits.streams = 7\n\
+             backends.socket = \"shm:///x\"\nbackends.wait = \"low-latency\"\nbackends.objects = false\nbackends.on_unconvertible = \"refuse\"\nprofile.ring_bytes = 4096\nmetrics.address = \"127.0.0.1:5\"\nprobes.address = \"127.0.0.1:6\"\ntraces.ratio = 0.5\nlimits.streams = 7\n\
              [groups.g]\nusers = [5]\n[groups.h]\nusers = [6]\n");
         let kept = keep(&old, &mut new, |user| user == 5);
         let keys = [
@@ -296,6 +300,7 @@ mod tests {
             "backends.on_unconvertible",
             "profile",
             "metrics.address",
+            "probes.address",
             "traces",
             "groups.h.users",
         ];

@@ -103,10 +103,11 @@ fn sockets(config: &Config, complaints: &mut Complaints) {
         complaints.hear(host_and_port(&stream.address, &path));
         all.push((path.to_vec(), &stream.address));
     }
-    if let Some(metrics) = &config.metrics.address {
-        let path = ["metrics", "address"];
-        complaints.hear(host_and_port(metrics, &path));
-        all.push((path.to_vec(), metrics));
+    for (section, address) in [("metrics", &config.metrics.address), ("probes", &config.probes.address)] {
+        let Some(address) = address else { continue };
+        let path = [section, "address"];
+        complaints.hear(host_and_port(address, &path));
+        all.push((path.to_vec(), address));
     }
     let mut owners: BTreeMap<&str, String> = BTreeMap::new();
     // Of port 0, the system chooses another each time.

@@ -1,5 +1,6 @@
 //! A gateway and backends in processes of their own, under load from outside: restarted, killed and stopped.
 
+mod containers;
 mod descriptors;
 mod devices;
 mod direct_connections;

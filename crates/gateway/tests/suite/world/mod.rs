@@ -43,6 +43,7 @@ mod pages;
 mod placed;
 mod policies;
 pub(crate) mod probe;
+mod probes;
 mod proxied;
 mod quotas;
 mod raw;
