@@ -155,3 +155,68 @@ func StartToKill(t testing.TB, arguments ...string) (kill func()) {
 	t.Cleanup(kill)
 	return kill
 }
+
+// A Conversation is with a run of the reference's program that prints lines, and waits for lines.
+type Conversation struct {
+	t     testing.TB
+	input io.Writer
+	lines chan string
+}
+
+// StartToTalk runs the reference's program with arguments, which has to end by itself before the test does.
+func StartToTalk(t testing.TB, arguments ...string) *Conversation {
+	t.Helper()
+	run := exec.Command(program(t), arguments...)
+	run.Stderr = os.Stderr
+	output, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := run.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &Conversation{t, input, make(chan string, 100)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for scanner := bufio.NewScanner(output); scanner.Scan(); {
+			c.lines <- scanner.Text()
+		}
+		close(c.lines)
+	}()
+	t.Cleanup(func() {
+		_ = input.Close()
+		stop := time.AfterFunc(20*time.Second, func() { _ = run.Process.Kill() })
+		<-ended
+		if err := run.Wait(); err != nil {
+			t.Errorf("the Rust program: %v", err)
+		}
+		stop.Stop()
+	})
+	return c
+}
+
+// Hear waits for a line, which has to be this one.
+func (c *Conversation) Hear(line string) {
+	c.t.Helper()
+	select {
+	case said := <-c.lines:
+		if said != line {
+			c.t.Fatalf("the Rust program prints %q, not %q", said, line)
+		}
+	case <-time.After(20 * time.Second):
+		c.t.Fatalf("the Rust program does not print %q", line)
+	}
+}
+
+// GoOn has the program go on, which waits for a line.
+func (c *Conversation) GoOn() {
+	c.t.Helper()
+	if _, err := io.WriteString(c.input, "\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}

@@ -9,6 +9,7 @@ mod outside;
 mod pairings;
 mod table;
 mod tools;
+mod unread;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,6 +98,11 @@ enum Command {
         #[arg(long)]
         pool: Option<Address>,
     },
+    /// Begin a call and read one answer; make another call after a line of the standard input, and read the rest after a second one
+    CallUnread {
+        /// shm:///path
+        address: String,
+    },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
         /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
@@ -130,6 +136,7 @@ async fn main() -> ExitCode {
         }
         Command::ServeObjects { address, attach, pool } => serve_objects(&address, attach, pool).await,
         Command::CallObjects { address, via, pool } => call_objects(&address, via, pool).await,
+        Command::CallUnread { address } => unread::run(&address).await,
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
