@@ -134,7 +134,7 @@ generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with wha
 	@cargo build --quiet --package tollfree-build
 	@crates/build/generators/run $(TARGET_DIR)/generators $(TARGET_DIR)/debug/protoc-gen-tollfree
 
-# What the Go implementation knows of the vectors.
+# What the Go implementation knows of the vectors: all but refused-by-gateway, as it has no gateway.
 GO_TOPICS := handshake refused-by-server violation-to-server violation-to-client conversation-to-server conversation-to-client \
 	ring ring-head ring-cursor waiting load device table fingerprint describe decode verify extent ref ref-tag take pool-member pool-words pool-message
 
