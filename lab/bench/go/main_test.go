@@ -44,7 +44,7 @@ func part(t *testing.T, serve, call, side string, answer any, arguments ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	arguments = append([]string{call, "-side", side, "-address", strings.TrimSpace(address), "-warm-up", "10ms", "-measure", "30ms"}, arguments...)
+	arguments = append([]string{call, "-side", side, "-address", strings.TrimSpace(address), "-warm-up", "10ms", "-measure", "150ms"}, arguments...)
 	client, output, _, err := startOn(0, arguments...)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestAllKindsOfStreams(t *testing.T) {
 func TestCallsAtARate(t *testing.T) {
 	for _, side := range []string{"go", "grpc-go"} {
 		var p paced
-		part(t, "serve", "paced-call", side, &p, "-rate", "500")
+		part(t, "serve", "paced-call", side, &p, "-rate", "100")
 		// Of 15, more or less.
 		if n := len(p.Latencies); n < 2 || n > 40 || p.ClientCPUNS <= 0 || p.ServerCPUNS <= 0 {
 			t.Errorf("%s: %d times, %+v", side, n, p)
@@ -92,7 +92,7 @@ func TestFiguresOfLatencies(t *testing.T) {
 
 func TestTheServerThatRustCalls(t *testing.T) {
 	var m measured
-	part(t, "serve", "call", rustToGo, &m)
+	part(t, "serve", "call", rustToGo, &m, "-calls", "20")
 	if m.ElapsedNS == 0 || len(m.Latencies) == 0 {
 		t.Errorf("%+v", m)
 	}
