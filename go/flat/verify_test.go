@@ -3,11 +3,14 @@ package flat_test
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tollfree/tollfree/go/flat"
 	pb "github.com/tollfree/tollfree/go/internal/objectproto"
+	"github.com/tollfree/tollfree/go/internal/region"
 )
 
 // forged changes the word that is before in an object, once.
@@ -179,8 +182,75 @@ func TestSharedObjectsThatChange(t *testing.T) {
 	if refused < 80 {
 		t.Errorf("only %d of %d changed bytes are noticed", refused, len(good))
 	}
+	copy(memory, good)
+	if shared, err = y.VerifyShared(append(memory, "behind"...)[:len(good)]); err != nil || cap(shared.Bytes()) != len(good) {
+		t.Errorf("readers can reach %d bytes behind the object: %v", cap(shared.Bytes())-len(good), err)
+	}
 	memory[0] = 0
 	if o, err := y.VerifyShared(memory); err == nil || o.IsShared() {
 		t.Error("no object is taken for one")
+	}
+}
+
+// Another process can write while an object is verified: the verifier takes each word once, so it never leaves the object.
+func TestObjectsThatChangeWhileTheyAreVerified(t *testing.T) {
+	o, err := pb.BuildCargo(func(b pb.CargoBuilder) {
+		b.SetText("text")
+		b.SetNumbers([]uint64{1, 2, 3})
+		b.SetParts([][]byte{[]byte("part"), []byte("more")})
+		b.MakeInner().MakeInner().SetText("inner")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, good := o.Flat().Type(), o.Flat().Bytes()
+	// The race detector does not look at such memory.
+	own, err := region.CreatePrivate(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Unmap()
+	memory := own.Memory()[:len(good)]
+	copy(memory, good)
+	over := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		random, last := rand.New(rand.NewPCG(1, 2)), uint64(0)
+		defer func() { _ = last }()
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			// Words that verifiers follow are 4 bytes long, and often small.
+			at := random.IntN(len(good)/4) * 4
+			binary.LittleEndian.PutUint32(memory[at:], random.Uint32()>>random.IntN(32))
+			// Each state lasts for a part of the time that verifying takes.
+			for range random.IntN(100) {
+				last = random.Uint64()
+			}
+			copy(memory[at:], good[at:at+4])
+			for range random.IntN(100) {
+				last = random.Uint64()
+			}
+		}
+	})
+	sound, refused := 0, 0
+	for range 200_000 {
+		shared, err := y.VerifyShared(memory)
+		if err == nil {
+			_, err = shared.Protobuf()
+		}
+		if err == nil {
+			sound++
+		} else {
+			refused++
+		}
+	}
+	close(over)
+	writer.Wait()
+	if sound == 0 || refused == 0 {
+		t.Errorf("%d were sound, and %d refused: nothing changed meanwhile", sound, refused)
 	}
 }
