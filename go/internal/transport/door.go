@@ -26,8 +26,10 @@ func (d *door) enter(conn *rendezvous.Conn) (leave func()) {
 			own++
 		}
 	}
-	for _, other := range d.waiting {
+	for i, other := range d.waiting {
 		if len(d.waiting) > d.most || own > d.most/4 && other.PID() == conn.PID() {
+			// It leaves later. Those that come meanwhile have others turned out.
+			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
 			other.TurnOut()
 			break
 		}
