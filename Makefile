@@ -185,7 +185,7 @@ go-platforms: ## Build the Go module for other systems and processors, and test 
 	@cd go && for target in linux/arm64 linux/riscv64 linux/arm linux/386 darwin/amd64 darwin/arm64 windows/amd64; do \
 		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} go build ./... || { echo "make go-platforms: see above, $$target" >&2; exit 1; }; done
 	@cd go && go vet -tags tollfree_elsewhere ./... && go test -count=1 -tags tollfree_elsewhere -run 'RefusedElsewhere|OnTCPElsewhere' .
-	@if [ "$$(uname -m)" = x86_64 ]; then cd go && GOARCH=386 go test ./flat ./internal/...; fi
+	@if [ "$$(uname -m)" = x86_64 ]; then cd go && GOARCH=386 go test . ./flat ./internal/...; fi
 
 # The tests of `make go` begin with the same inputs, those of the test vectors.
 go-fuzz: ## Fuzz each target of the Go implementation for S=seconds; finds go to testdata/fuzz of the target's package

@@ -87,7 +87,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 		return violation("stream", "stream %d is opened while %d calls are under way, which is the most", head.Stream, s.live)
 	}
 	// Calls that a client opens and cancels faster than handlers let go of them must not pile up.
-	if s.streams.count >= 2*int(s.streamMax) {
+	if int64(s.streams.count) >= 2*int64(s.streamMax) {
 		s.pending.Push(wire.Head{Events: wire.Cancel, Flags: wire.Refused, Stream: head.Stream, Code: 14})
 		return s.receiveForNobody(head)
 	}

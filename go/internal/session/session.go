@@ -154,7 +154,7 @@ func (s *Session) Remembered() int { return s.streams.count }
 func (s *Session) MayOpen() bool { return s.live < s.streamMax }
 
 // Congested says whether so many small frames wait for room that nothing more is to be received: the peer doesn't read.
-func (s *Session) Congested() bool { return s.pending.Len() >= 2*int(s.streamMax)+64 }
+func (s *Session) Congested() bool { return int64(s.pending.Len()) >= 2*int64(s.streamMax)+64 }
 
 // NextOpened gives a call that has come to a server, once. Calls that have ended meanwhile are passed over.
 func (s *Session) NextOpened() *Stream {

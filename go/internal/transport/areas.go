@@ -202,7 +202,7 @@ func (a *areas) begin(n, want int) (record, chunk ring.Place, at wire.AreaRange,
 
 // offer makes an area and offers it, unless the peer takes none or two still count.
 func (a *areas) offer() {
-	length := min(int(a.link.said.AreaLenMax), wire.AreaLenDefault) &^ (wire.PageLen - 1)
+	length := int(min(uint64(a.link.said.AreaLenMax), wire.AreaLenDefault)) &^ (wire.PageLen - 1)
 	if a.refused || length < wire.AreaLenMin || a.unanswered > 0 {
 		return
 	}
