@@ -1,4 +1,5 @@
-/* A backend of a gateway: attaches, and echoes what the gateway's clients send, until its input ends. attach SOCKET. */
+/* A backend of a gateway: attaches, and echoes what the gateway's clients send, until its input ends. A line on its input has it take no more calls.
+   attach SOCKET. */
 #include <poll.h>
 #include <unistd.h>
 
@@ -36,8 +37,12 @@ int main(int argc, char **argv)
     event.size = sizeof event;
     OK(tollfree_loop_wait(loop, 10000000, &event));
     handle(loop, &event);
-    if (event.kind == TOLLFREE_EVENT_NONE && poll(&input, 1, 0) > 0)
-      break;
+    if (event.kind == TOLLFREE_EVENT_NONE && poll(&input, 1, 0) > 0) {
+      char line[16];
+      if (read(STDIN_FILENO, line, sizeof line) <= 0)
+        break;
+      OK(tollfree_session_drain(loop, session));
+    }
   }
   OK(tollfree_loop_free(loop));
   return 0;

@@ -66,6 +66,39 @@ fn hostile_peers_harm_nobody_but_themselves() {
     server.end();
 }
 
+/// A backend that drains answers what it has begun. A new call goes nowhere else here, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_drains_ends_the_calls_that_a_gateway_sent_it_and_takes_no_others() {
+    let place = Place::new();
+    let address = place.address();
+    let program = place.compile("crates/capi/tests/c/attach.c", &SANITIZERS);
+    let mut listener = BackendListener::bind(&address, Limits::default()).await.unwrap();
+    let starting = tokio::task::spawn_blocking(move || Serving::start(&program, &address));
+    let Some(Accepted::Attached(attached)) = listener.accept().await else { panic!("nobody attached") };
+    let mut server = starting.await.unwrap();
+    let mut client = ProbeClient::new(attached.channel());
+    let (asks, asked) = tokio::sync::mpsc::channel(4);
+    let ask = |text: &str| Ask { body: text.as_bytes().to_vec(), ..Ask::default() };
+    asks.send(ask("before")).await.unwrap();
+    let mut answers =
+        client.both(tokio_stream::wrappers::ReceiverStream::new(asked)).await.unwrap().into_inner();
+    assert_eq!(answers.message().await.unwrap().unwrap().body, b"before");
+    server.input().write_all(b"drain\n").unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let refused = loop {
+        match client.unary(ask("new")).await {
+            Err(refused) => break refused,
+            Ok(_) => assert!(std::time::Instant::now() < until, "it takes calls still"),
+        }
+    };
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    asks.send(ask("behind")).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().body, b"behind");
+    drop(asks);
+    assert!(answers.message().await.unwrap().is_none(), "its end is status 0");
+    tokio::task::spawn_blocking(move || server.end()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateways_clients_are_served_by_a_program_that_attaches() {
     let place = Place::new();
