@@ -648,6 +648,54 @@ typedef struct tollfree_object {
 } tollfree_object;
 
 /*
+ A message type of a table.
+ */
+typedef struct tollfree_type {
+  /*
+   `sizeof(tollfree_type)`, set by the program.
+   */
+  size_t size;
+  /*
+   Its full name, without a leading dot. It lies in the table, until that is released.
+   */
+  struct tollfree_bytes name;
+  /*
+   Names the type and all that it reaches: flat messages carry it.
+   */
+  uint64_t fingerprint;
+  /*
+   How many fields it has.
+   */
+  uint32_t field_count;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} tollfree_type;
+
+/*
+ A field of a message type.
+ */
+typedef struct tollfree_field {
+  /*
+   `sizeof(tollfree_field)`, set by the program.
+   */
+  size_t size;
+  /*
+   Its name in the schema. It lies in the table, until that is released.
+   */
+  struct tollfree_bytes name;
+  /*
+   Its number, as paths have it.
+   */
+  uint32_t number;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} tollfree_field;
+
+/*
  What a field holds. What its kind does not name is 0.
  */
 typedef struct tollfree_value {
@@ -1209,6 +1257,40 @@ int tollfree_object_bytes(struct tollfree_object of, struct tollfree_bytes *flat
  @return 0, or an error's number.
  */
 int tollfree_object_release(struct tollfree_object of);
+
+/*
+ The fingerprint of a table: of all of its bytes.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_fingerprint(struct tollfree_table of, uint64_t *fingerprint);
+
+/*
+ How many message types a table has: their indexes are from 0 on.
+
+ @return 0, or an error's number.
+ */
+int tollfree_table_type_count(struct tollfree_table of, uint32_t *count);
+
+/*
+ What a table says of the type of an index.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_table_type_at(struct tollfree_table of, uint32_t index, struct tollfree_type *found);
+
+/*
+ What a table says of a field of the type of an index: the `nth`, from 0 on, in the order of their numbers.
+
+ @return 0, or an error's number.
+
+ # Safety
+ Pointers that are not null point to as much as is said.
+ */
+int tollfree_table_field_at(struct tollfree_table of, uint32_t index, uint32_t nth, struct tollfree_field *found);
 
 /*
  Reads a field of an object by its path: numbers of fields, and behind a list's or map's the index of an element. An empty path leads to the

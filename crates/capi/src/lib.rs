@@ -18,6 +18,7 @@ mod pointers;
 mod pool;
 mod session;
 mod tables;
+mod types;
 mod values;
 
 pub use batch::{tollfree_call_send_batch, tollfree_call_take_batch};
@@ -46,6 +47,7 @@ pub use pointers::Bytes;
 pub use pool::*;
 pub use session::*;
 pub use tables::*;
+pub use types::*;
 pub use values::*;
 
 /// The library's version, as `0.1.0`: a static text.

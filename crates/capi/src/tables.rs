@@ -13,6 +13,7 @@ use crate::buffer::Payload;
 use crate::error::{Failure, run};
 use crate::handles::Handles;
 use crate::pointers::Bytes;
+use crate::types::check_type;
 
 /// Message types of a schema. `{0}` is none. Any thread; released once.
 #[repr(C)]
@@ -36,14 +37,19 @@ static OBJECTS: Handles<Arc<OwnedObject>> =
 /// Memory of objects that were decoded, used again.
 static ARENAS: LazyLock<Arenas> = LazyLock::new(|| Arenas::new(MAX_OBJECT_LEN as usize, 16));
 
+impl Table {
+    pub(crate) fn get(self) -> Result<Processor, Failure> {
+        TABLES.get(self.id)
+    }
+}
+
 impl Object {
     pub(crate) fn get(self) -> Result<Arc<OwnedObject>, Failure> {
         OBJECTS.get(self.id)
     }
 }
 
-fn keep(table: table::Table, made: Option<&mut Table>) -> Result<(), Failure> {
-    let made = made.ok_or_else(|| Failure::null("the table"))?;
+fn keep(table: table::Table, made: &mut Table) -> Result<(), Failure> {
     made.id = TABLES.insert(Processor::new(table))?;
     Ok(())
 }
@@ -58,6 +64,7 @@ fn unsound(error: impl std::fmt::Display) -> Failure {
 #[unsafe(no_mangle)]
 pub extern "C" fn tollfree_table_load(blob: Bytes<'_>, made: Option<&mut Table>) -> c_int {
     run(|| {
+        let made = made.ok_or_else(|| Failure::null("the table"))?;
         let no_table = |error: table::TableError| Failure::new(errors::TABLE_BLOB, error.to_string());
         keep(table::Table::load(blob.get()?).map_err(no_table)?, made)
     })
@@ -69,6 +76,7 @@ pub extern "C" fn tollfree_table_load(blob: Bytes<'_>, made: Option<&mut Table>)
 #[unsafe(no_mangle)]
 pub extern "C" fn tollfree_table_compile(descriptor_set: Bytes<'_>, made: Option<&mut Table>) -> c_int {
     run(|| {
+        let made = made.ok_or_else(|| Failure::null("the table"))?;
         let schema = Schema::from_descriptor_set(descriptor_set.get()?).and_then(|schema| schema.compile());
         keep(schema.map_err(|error| Failure::new(errors::TABLE_BLOB, error.to_string()))?, made)
     })
@@ -140,11 +148,7 @@ pub extern "C" fn tollfree_object_decode(
     run(|| {
         let made = made.ok_or_else(|| Failure::null("the object"))?;
         let processor = TABLES.get(of.id)?;
-        let type_count = processor.table().types().len();
-        if index as usize >= type_count {
-            let words = format!("the table has {type_count} message types, and none of the index {index}");
-            return Err(Failure::new(errors::TABLE_TYPE, words));
-        }
+        check_type(&processor, index)?;
         let object = processor.decode_owned(index, message.get()?, ARENAS.take(), &Limits::default());
         made.id = OBJECTS.insert(Arc::new(object.map_err(unsound)?))?;
         Ok(())

@@ -32,6 +32,10 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   tollfree_peer peer = { .size = sizeof peer };
   tollfree_payload_counts counts = { .size = sizeof counts };
   tollfree_call call = { both->client, 1 };
+  tollfree_server server = { address, 1, 0 };
+  tollfree_channel_config channels = { .size = sizeof channels, .servers = &server, .server_count = 1 };
+  tollfree_channel channel = { 1 };
+  uint32_t state;
   const uint8_t process[16] = { 1 };
   tollfree_session session;
   tollfree_listener listener;
@@ -47,6 +51,11 @@ static void all_return(int number, tollfree_loop loop, const ends *both)
   RETURNS(number, tollfree_attach(loop, address, tollfree_text("g"), NULL, 0, &process, 0, &session));
   RETURNS(number, tollfree_listen(loop, address, &listener));
   RETURNS(number, tollfree_unlisten(loop, both->listener));
+  RETURNS(number, tollfree_channel_open(loop, &channels, &channel));
+  RETURNS(number, tollfree_channel_close(loop, channel));
+  RETURNS(number, tollfree_channel_connect(loop, channel));
+  RETURNS(number, tollfree_channel_state(loop, channel, &state));
+  RETURNS(number, tollfree_channel_call(loop, channel, &start, &call));
   RETURNS(number, tollfree_session_peer(loop, both->client, &peer));
   RETURNS(number, tollfree_session_call_count(loop, both->client, &count));
   RETURNS(number, tollfree_session_shares_pool(loop, both->client, &may_sleep));
@@ -258,6 +267,47 @@ static void release_functions_that_call_the_loop(const ends *both)
   CHECK(called_back == 1);
 }
 
+static void tables(void)
+{
+  tollfree_table table = { 12345 };
+  tollfree_object object = { 12345 };
+  tollfree_type type = { .size = sizeof type };
+  tollfree_field field = { .size = sizeof field };
+  tollfree_value value = { .size = sizeof value };
+  tollfree_payload payload;
+  tollfree_bytes bytes;
+  uint64_t fingerprint;
+  uint32_t number = 1;
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_load(none, NULL));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_load(lost, &table));
+  RETURNS(TOLLFREE_ERROR_TABLE_BLOB, tollfree_table_load(none, &table));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_compile(none, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_BLOB, tollfree_table_compile(tollfree_text("\xff"), &table));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_blob(table, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_blob(table, &payload));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_type(table, none, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_type(table, tollfree_text("a.B"), &number));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_fingerprint(table, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_fingerprint(table, &fingerprint));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_table_type_count(table, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_type_count(table, &number));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_type_at(table, 0, &type));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_field_at(table, 0, 0, &field));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_table_release(table));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_object_verify(table, 0, payload_of(none), NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_verify(table, 0, payload_of(none), &object));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_object_decode(table, 0, none, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_decode(table, 0, none, &object));
+  object.id = 12345;
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_object_encode(object, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_encode(object, &payload));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_object_bytes(object, NULL));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_bytes(object, &bytes));
+  RETURNS(TOLLFREE_ERROR_USE_NULL, tollfree_object_get(object, NULL, 1, &value));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_get(object, &number, 1, &value));
+  RETURNS(TOLLFREE_ERROR_TABLE_HANDLE, tollfree_object_release(object));
+}
+
 int main(int argc, char **argv)
 {
   pthread_t thread;
@@ -270,6 +320,7 @@ int main(int argc, char **argv)
   both = both_ends(argv[1], NULL);
   nulls(&both);
   sizes(&both);
+  tables();
   a_longer_event(&both);
   handles_of_others(&both, argv[1]);
   release_functions_that_call_the_loop(&both);

@@ -65,6 +65,22 @@ fn each_exported_function_is_declared_and_has_a_version() {
     }
 }
 
+/// A function that is added is misused in a test, too: those that can't fail are the exception.
+#[test]
+fn each_exported_function_has_a_call_in_the_tests_that_returns_an_error() {
+    const NEVER_FAIL: [&str; 4] =
+        ["tollfree_error_name", "tollfree_error_text", "tollfree_now_ns", "tollfree_version"];
+    let mut misuses = String::new();
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c")).expect("programs") {
+        let text = fs::read_to_string(entry.expect("a file").path()).expect("a program");
+        misuses.extend(text.lines().filter(|line| line.contains("RETURNS(")));
+    }
+    for name in exported() {
+        let is_misused = misuses.contains(&format!(" {name}("));
+        assert!(is_misused || NEVER_FAIL.contains(&name.as_str()), "no test misuses {name}");
+    }
+}
+
 #[test]
 fn compilers_of_c_and_cpp_take_the_header_without_a_warning() {
     for (compiler, language, standard) in

@@ -53,6 +53,24 @@ fn processes_of_one_pool_read_each_others_messages_in_place() {
     runs("pools.c");
 }
 
+/// What the library has functions for: tables and flat messages.
+#[test]
+fn the_specifications_vectors_are_answered() {
+    const TOPICS: [&str; 4] = ["table", "fingerprint", "decode", "verify"];
+    let place = Place::new();
+    let program = place.compile("crates/capi/tests/c/vectors.c", &SANITIZERS);
+    let mut cases = tollfree_vectors::cases().expect("vectors");
+    cases.retain(|case| TOPICS.contains(&case.topic.as_str()));
+    let settings = tollfree_vectors::Settings {
+        command: vec![program.to_str().expect("a path").to_owned()],
+        time: std::time::Duration::from_secs(60),
+        allowed: Vec::new(),
+    };
+    let report = tollfree_vectors::run(&cases, &settings).expect("it starts");
+    assert!(report.is_right(), "{report}");
+    assert!(cases.len() > 100, "{}", cases.len());
+}
+
 #[test]
 fn messages_are_read_and_written_by_tables() {
     let place = Place::new();
