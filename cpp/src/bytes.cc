@@ -23,6 +23,7 @@ bool Payload::Share(Payload* other) const {
   int number = payload_.buffer.id != 0 ? tollfree_buffer_retain(payload_.buffer, &share.buffer) : tollfree_buffer_copy(payload_.bytes, &share);
   if (number != 0) return false;
   *other = Payload(share);
+  if (is_compressed_) other->set_compressed();
   return true;
 }
 

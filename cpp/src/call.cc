@@ -1,4 +1,5 @@
 #include <tollfree/internal/call.h>
+#include <tollfree/internal/compression.h>
 
 #include "loop.h"
 
@@ -60,6 +61,10 @@ Message Call::TakeFirst(Lock& lock) {
   Message first = std::move(inbox_.front());
   inbox_.pop_front();
   inbox_len_ -= first.payload.size();
+  if (first.is_compressed) {
+    first.encoding = ValueOf(headers_.get().bytes, "grpc-encoding");
+    first.len_max = loop_->message_len_max();
+  }
   if (is_paused_ && inbox_.size() <= kInboxCount / 2 && inbox_len_ <= kInboxLen / 2) {
     is_paused_ = false;
     if (is_live_) {
@@ -81,7 +86,7 @@ bool Call::Take(Message* message) {
 
 void Call::Send(const Payload& message, bool is_last) {
   if (is_ended_ || !is_live_) return;
-  int number = tollfree_call_send(loop_->handle(), id_, message.get(), 0);
+  int number = tollfree_call_send(loop_->handle(), id_, message.get(), message.flags());
   if (number == 0) {
     is_unsent_ = true;
     if (is_last && !is_server_) tollfree_call_finish(loop_->handle(), id_);
@@ -92,7 +97,10 @@ void Call::Send(const Payload& message, bool is_last) {
   }
 }
 
+void Call::Pack(Payload* message) const { Compress(encoding_, message); }
+
 bool Call::Write(Payload message, bool is_last) {
+  Pack(&message);
   Lock lock = loop_->Hold();
   if (is_ended_ || is_finished_) return false;
   is_finished_ = is_last;
@@ -111,6 +119,7 @@ bool Call::Write(Payload message, bool is_last) {
 }
 
 void Call::Submit(Payload message, bool is_last) {
+  Pack(&message);
   Lock lock = loop_->Hold();
   if (is_finished_) return;
   is_finished_ = is_last;
@@ -212,7 +221,7 @@ bool Call::End(uint32_t code, const MetadataBlock& trailers, const Payload* mess
     tollfree_loop loop = loop_->handle();
     int number = 0;
     if (has_head) number = tollfree_call_answer_headers(loop, id_, head);
-    if (number == 0 && body != nullptr) number = tollfree_call_send(loop, id_, body->get(), 0);
+    if (number == 0 && body != nullptr) number = tollfree_call_send(loop, id_, body->get(), body->flags());
     if (number == 0) number = tollfree_call_answer_end(loop, id_, code, tail);
     if (number != 0 && number != TOLLFREE_ERROR_CALL_ENDED) {
       // The client must not wait for what can't be sent: too much metadata, most likely.
@@ -236,14 +245,7 @@ bool Call::End(uint32_t code, const MetadataBlock& trailers, const Payload* mess
   kept->tail = text(trailers.bytes());
   if (has_head) kept->head = text(headers->bytes());
   if (has_body) {
-    tollfree_payload share{};
-    if (message->get().buffer.id != 0) {
-      share.bytes = message->get().bytes;
-      tollfree_buffer_retain(message->get().buffer, &share.buffer);
-    } else if (tollfree_buffer_copy(message->get().bytes, &share) != 0) {
-      share = tollfree_payload{};
-    }
-    kept->body = Payload(share);
+    message->Share(&kept->body);
   }
   loop_->Do(lock, [self = shared_from_this(), kept, has_head, has_body, finish] {
     auto bytes = [](const std::string& of) {
@@ -288,7 +290,7 @@ void Call::OnEvent(const tollfree_event& event) {
       break;
     case TOLLFREE_EVENT_MESSAGE:
       inbox_len_ += payload.size();
-      inbox_.push_back(Message{std::move(payload), (event.flags & TOLLFREE_FLAG_COMPRESSED) != 0});
+      inbox_.push_back(Message{std::move(payload), (event.flags & TOLLFREE_FLAG_COMPRESSED) != 0, std::string(), 0});
       if (!is_paused_ && (inbox_.size() >= kInboxCount || inbox_len_ >= kInboxLen)) {
         // The other side waits on its credit until this one reads.
         is_paused_ = true;

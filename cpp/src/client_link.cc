@@ -2,6 +2,8 @@
 
 #include <grpcpp/support/client_interceptor.h>
 
+#include <tollfree/internal/compression.h>
+
 #include <list>
 #include <mutex>
 
@@ -113,6 +115,13 @@ grpc::Status ClientLink::Check(const char* path, const std::multimap<std::string
     grpc::Status status = PutCredentials(*credentials, connection_->address(), path, *connection_->core()->identity(), metadata);
     if (!status.ok()) return status;
   }
+  grpc_compression_algorithm encoding = connection_->encoding();
+  bool is_said = RequestedEncoding(pairs, &encoding);
+  if (const char* name = NameOf(encoding)) {
+    metadata->Put("grpc-encoding", name);
+    call_->set_encoding(encoding);
+  }
+  if (is_said || encoding != GRPC_COMPRESS_NONE) metadata->Put("grpc-accept-encoding", kAcceptedEncodings);
   start->path = path;
   start->metadata = metadata;
   start->deadline_ns = DeadlineOf(*context_);
@@ -147,6 +156,11 @@ void ClientLink::Begin(const char* path, const std::multimap<std::string, std::s
   if (!status.ok()) {
     call_->Cancel(static_cast<uint32_t>(status.error_code()), status.error_message());
     return;
+  }
+  Payload packed;
+  if (message != nullptr && call_->compresses() && message->Share(&packed)) {
+    call_->Pack(&packed);
+    message = &packed;
   }
   start.message = message;
   start.is_last = is_last;

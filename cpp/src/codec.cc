@@ -1,4 +1,5 @@
 #include <tollfree/internal/codec.h>
+#include <tollfree/internal/compression.h>
 
 #include <climits>
 #include <cstdlib>
@@ -15,9 +16,11 @@ constexpr size_t kCopiedMax = 4096;
 
 grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "there is no memory for the message"); }
 
-grpc::Status Compressed() {
-  return grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
-                      "a compressed message has come, and Tollfree for C++ does not decompress: send without grpc-encoding");
+// The bytes of a message as it was before it was compressed.
+grpc::Status Unpack(Message* from) {
+  if (!from->is_compressed) return grpc::Status::OK;
+  from->is_compressed = false;
+  return Decompress(from->encoding, from->len_max, &from->payload);
 }
 
 void Free(void* memory) { free(memory); }
@@ -54,7 +57,8 @@ grpc::Status Encode(const grpc::ByteBuffer& message, bool, Payload* payload) {
 }
 
 grpc::Status Decode(Message* from, google::protobuf::MessageLite* message) {
-  if (from->is_compressed) return Compressed();
+  grpc::Status unpacked = Unpack(from);
+  if (!unpacked.ok()) return unpacked;
   // As gRPC does it: what was there before is gone.
   if (from->payload.size() > INT_MAX || !message->ParseFromArray(from->payload.data(), static_cast<int>(from->payload.size()))) {
     return grpc::Status(grpc::StatusCode::INTERNAL, "the message that came is no " + message->GetTypeName());
@@ -63,7 +67,8 @@ grpc::Status Decode(Message* from, google::protobuf::MessageLite* message) {
 }
 
 grpc::Status Decode(Message* from, grpc::ByteBuffer* message) {
-  if (from->is_compressed) return Compressed();
+  grpc::Status unpacked = Unpack(from);
+  if (!unpacked.ok()) return unpacked;
   auto* kept = new (std::nothrow) Payload(std::move(from->payload));
   if (kept == nullptr) return NoMemory();
   // gRPC takes no const: it only reads.

@@ -30,7 +30,7 @@ tollfree_start StartOf(const CallStart& from) {
   start.deadline_ns = from.deadline_ns;
   if (from.message != nullptr) {
     start.message = from.message->get();
-    start.flags |= TOLLFREE_FLAG_HAS_MESSAGE;
+    start.flags |= TOLLFREE_FLAG_HAS_MESSAGE | from.message->flags();
   }
   if (from.is_last) start.flags |= TOLLFREE_FLAG_LAST;
   if (from.waits_for_ready.has_value()) start.flags |= *from.waits_for_ready ? TOLLFREE_FLAG_WAITS : TOLLFREE_FLAG_WAITS_NOT;
@@ -118,6 +118,7 @@ std::shared_ptr<Connection> Connection::Make(const std::vector<Target>& targets,
   made->loop_ = std::shared_ptr<Loop>(new Loop(state.get(), 1), [state](Loop* loop) { delete loop; });
   state->loop_ = made->loop_.get();
   made->core_ = std::make_shared<CoreCall>(state->address_);
+  made->encoding_ = options.compression_algorithm;
   tollfree_config config{};
   config.size = sizeof config;
   config.wait = static_cast<uint32_t>(options.wait);

@@ -31,6 +31,7 @@ Loop::~Loop() {
 }
 
 std::string Loop::Open(const tollfree_config& config) {
+  message_len_max_ = config.message_len_max;
   crew_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (crew_fd_ < 0) return "no descriptor is left for an eventfd: raise the limit (ulimit -n)";
   if (tollfree_loop_new(&config, &loop_) != 0 || tollfree_loop_fd(loop_, &loop_fd_) != 0) return tollfree_error_text();

@@ -75,6 +75,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   Lock Hold() { return Lock(mutex_); }
   tollfree_loop handle() const { return loop_; }
+  // The longest message that is taken, in bytes.
+  size_t message_len_max() const { return message_len_max_; }
 
   // All of these with the lock held.
 
@@ -133,6 +135,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   EventSink* const sink_;
   const size_t thread_max_;
+  size_t message_len_max_ = 0;
   std::mutex mutex_;
   tollfree_loop loop_{};
   int loop_fd_ = -1;

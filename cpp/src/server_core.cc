@@ -129,6 +129,7 @@ class ServerCore::State final : public EventSink, public CallOwner {
   }
 
   Loop* loop_ = nullptr;
+  grpc_compression_algorithm encoding_ = GRPC_COMPRESS_NONE;
   std::map<std::string, std::unique_ptr<ServerMethod>> methods_;
   std::vector<std::string> services_;
   std::list<Attachment> attachments_;
@@ -187,7 +188,7 @@ class ServerCore::State final : public EventSink, public CallOwner {
       serving_count_--;
       if (IsIdle()) loop->Changed(this);
     });
-    ServerCall made{std::move(call), core->second, method->first.c_str(), std::move(token)};
+    ServerCall made{std::move(call), core->second, method->first.c_str(), std::move(token), encoding_};
     loop_->Post([method, made = std::move(made)]() mutable { method->second->Run(std::move(made)); }, method->second->is_slow());
   }
 
@@ -220,6 +221,7 @@ class ServerCore::State final : public EventSink, public CallOwner {
 ServerCore::ServerCore(const ServerOptions& options) : state_(std::make_shared<State>()) {
   loop_ = std::shared_ptr<Loop>(new Loop(state_.get(), options.thread_max), [state = state_](Loop* loop) { delete loop; });
   state_->loop_ = loop_.get();
+  state_->encoding_ = options.compression_algorithm;
   tollfree_config config{};
   config.size = sizeof config;
   config.wait = static_cast<uint32_t>(options.wait);

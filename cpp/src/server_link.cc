@@ -2,6 +2,8 @@
 
 #include <grpcpp/support/server_interceptor.h>
 
+#include <tollfree/internal/compression.h>
+
 #include <list>
 
 #include "context_access.h"
@@ -123,12 +125,22 @@ grpc::internal::Call ServerLink::Hooked(grpc::internal::CallHook* hook) const {
   return grpc::internal::Call(call_.core->call(), hook, call_.core->queue());
 }
 
+void ServerLink::ChooseEncoding(MetadataBlock* headers) {
+  grpc_compression_algorithm encoding = call_.encoding;
+  RequestedEncoding(ServerAccess::headers(*context_), &encoding);
+  // A client that does not say what it takes gets nothing compressed.
+  if (encoding == GRPC_COMPRESS_NONE || !Accepts(call().headers().get().bytes, encoding)) return;
+  headers->Put("grpc-encoding", NameOf(encoding));
+  call().set_encoding(encoding);
+}
+
 bool ServerLink::SendHeaders() {
   if (has_sent_headers_) return !call().IsEnded();
   has_sent_headers_ = true;
   MetadataBlock headers;
   std::string error;
   PutAll(ServerAccess::headers(*context_), &headers, &error);
+  ChooseEncoding(&headers);
   if (!error.empty()) {
     End(grpc::Status(grpc::StatusCode::INTERNAL, error), nullptr);
     return false;
@@ -140,7 +152,10 @@ bool ServerLink::End(const grpc::Status& status, const Payload* message) {
   MetadataBlock headers, trailers;
   std::string error;
   bool sends_headers = !std::exchange(has_sent_headers_, true) && (!ServerAccess::headers(*context_).empty() || message != nullptr);
-  if (sends_headers) PutAll(ServerAccess::headers(*context_), &headers, &error);
+  if (sends_headers) {
+    PutAll(ServerAccess::headers(*context_), &headers, &error);
+    ChooseEncoding(&headers);
+  }
   PutAll(ServerAccess::trailers(*context_), &trailers, &error);
   grpc::StatusCode code = error.empty() ? status.error_code() : grpc::StatusCode::INTERNAL;
   const std::string& text = error.empty() ? status.error_message() : error;
@@ -148,6 +163,11 @@ bool ServerLink::End(const grpc::Status& status, const Payload* message) {
     if (!text.empty()) trailers.Put("grpc-message", Percent(text));
     if (!status.error_details().empty()) trailers.Put(kStatusDetails, status.error_details());
     message = nullptr;
+  }
+  Payload packed;
+  if (message != nullptr && call().compresses() && message->Share(&packed)) {
+    call().Pack(&packed);
+    message = &packed;
   }
   // Handlers may return any number.
   auto number = static_cast<uint32_t>(code);

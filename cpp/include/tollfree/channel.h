@@ -2,6 +2,7 @@
 #ifndef TOLLFREE_CHANNEL_H
 #define TOLLFREE_CHANNEL_H
 
+#include <grpc/compression.h>
 #include <grpc/grpc.h>
 
 #include <chrono>
@@ -59,6 +60,8 @@ struct ChannelOptions {
   // gRPC's service config, as JSON: `loadBalancingConfig`, `retryThrottling`, and `methodConfig` with `timeout`, `waitForReady` and
   // `retryPolicy`.
   std::string service_config;
+  // How messages are compressed of calls whose context does not say it; servers may compress what they answer to these calls.
+  grpc_compression_algorithm compression_algorithm = GRPC_COMPRESS_NONE;
 };
 
 // Calls to one or more servers, which it connects to when a call needs one, and again after a session has ended. Any thread may use it.

@@ -2,6 +2,7 @@
 #ifndef TOLLFREE_SERVER_H
 #define TOLLFREE_SERVER_H
 
+#include <grpc/compression.h>
 #include <grpcpp/support/status.h>
 #include <tollfree/channel.h>
 
@@ -30,6 +31,8 @@ struct ServerOptions {
   // Threads that handlers run in. Calls beyond wait. A handler that waits for its client has a thread until it returns.
   size_t thread_max = 256;
   std::string agent;
+  // How answers are compressed to clients that take it, where a handler's context does not say it.
+  grpc_compression_algorithm compression_algorithm = GRPC_COMPRESS_NONE;
 };
 
 // Any thread may use it. It ends with its destructor, as by `Shutdown` without grace.

@@ -18,11 +18,13 @@ class Payload {
   Payload() = default;
   // Takes the share.
   explicit Payload(tollfree_payload payload) : payload_(payload) {}
-  Payload(Payload&& other) noexcept : payload_(std::exchange(other.payload_, tollfree_payload{})) {}
+  Payload(Payload&& other) noexcept
+      : payload_(std::exchange(other.payload_, tollfree_payload{})), is_compressed_(std::exchange(other.is_compressed_, false)) {}
   Payload& operator=(Payload&& other) noexcept {
     if (this != &other) {
       Release();
       payload_ = std::exchange(other.payload_, tollfree_payload{});
+      is_compressed_ = std::exchange(other.is_compressed_, false);
     }
     return *this;
   }
@@ -33,6 +35,11 @@ class Payload {
   const uint8_t* data() const { return payload_.bytes.data; }
   size_t size() const { return payload_.bytes.len; }
   const tollfree_payload& get() const { return payload_; }
+  // The bytes are compressed as the call's encoding says.
+  bool is_compressed() const { return is_compressed_; }
+  void set_compressed() { is_compressed_ = true; }
+  // As a call sends it.
+  uint32_t flags() const { return is_compressed_ ? TOLLFREE_FLAG_COMPRESSED : 0; }
 
   // Another share in the bytes; of bytes without a buffer, a copy. Whether there was memory for that.
   bool Share(Payload* other) const;
@@ -47,12 +54,16 @@ class Payload {
   }
 
   tollfree_payload payload_{};
+  bool is_compressed_ = false;
 };
 
 // A message that has come.
 struct Message {
   Payload payload;
   bool is_compressed = false;
+  // Of a compressed one: `grpc-encoding`, and the longest that it may be when it is decompressed, in bytes.
+  std::string encoding;
+  size_t len_max = 0;
 };
 
 // A block of metadata that is built.

@@ -2,6 +2,7 @@
 #ifndef TOLLFREE_INTERNAL_CALL_H
 #define TOLLFREE_INTERNAL_CALL_H
 
+#include <grpc/compression.h>
 #include <tollfree/internal/bytes.h>
 
 #include <cstdint>
@@ -49,6 +50,11 @@ class Call : public std::enable_shared_from_this<Call> {
   bool Read(Message* message);
   // Takes a message that is there, after `WhenReadable`.
   bool Take(Message* message);
+  // How messages that are sent from here on are compressed. Before the first.
+  void set_encoding(grpc_compression_algorithm encoding) { encoding_ = encoding; }
+  bool compresses() const { return encoding_ != GRPC_COMPRESS_NONE; }
+  // Compresses a message as the call's encoding says, where that makes it shorter.
+  void Pack(Payload* message) const;
   // Sends a message, and waits until the library keeps none. Whether the call goes on.
   bool Write(Payload message, bool is_last);
   // No message follows (client).
@@ -130,6 +136,7 @@ class Call : public std::enable_shared_from_this<Call> {
   bool is_unsent_ = false;
   bool is_finished_ = false;
   uint64_t deadline_ns_ = 0;
+  grpc_compression_algorithm encoding_ = GRPC_COMPRESS_NONE;
   Payload headers_;
   std::deque<Message> inbox_;
   size_t inbox_len_ = 0;

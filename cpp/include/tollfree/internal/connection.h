@@ -42,6 +42,8 @@ class Connection {
   void Begin(const std::shared_ptr<Call>& call, const CallStart& start, bool waits);
 
   const std::string& address() const;
+  // How messages are compressed of calls whose context does not say it.
+  grpc_compression_algorithm encoding() const { return encoding_; }
   // What stands for the session towards gRPC's classes.
   const std::shared_ptr<CoreCall>& core() const { return core_; }
 
@@ -57,6 +59,7 @@ class Connection {
   std::shared_ptr<State> state_;
   std::shared_ptr<Loop> loop_;
   std::shared_ptr<CoreCall> core_;
+  grpc_compression_algorithm encoding_ = GRPC_COMPRESS_NONE;
 };
 
 }  // namespace internal

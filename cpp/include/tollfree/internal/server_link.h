@@ -22,6 +22,8 @@ struct ServerCall {
   const char* path;
   // Until the last of them goes, the server is not shut down.
   std::shared_ptr<void> token;
+  // How its answer is compressed if its context does not say it.
+  grpc_compression_algorithm encoding;
 };
 
 // A method of a service: how its calls are served.
@@ -64,6 +66,9 @@ class ServerLink {
   bool End(const grpc::Status& status, const Payload* message);
 
  private:
+  // How messages are compressed, as its headers say then.
+  void ChooseEncoding(MetadataBlock* headers);
+
   ServerCall call_;
   grpc::ServerContextBase* const context_;
   bool has_sent_headers_ = false;
