@@ -2,6 +2,7 @@
 
 mod examples;
 mod header;
+mod manual;
 mod peers;
 mod programs;
 mod support;
