@@ -1,6 +1,7 @@
 #include <tollfree/internal/bytes.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace tollfree {
 namespace internal {
@@ -35,6 +36,27 @@ bool Payload::Wrap(const void* data, size_t size, tollfree_release release, void
   }
   *payload = Payload(made);
   return true;
+}
+
+size_t Message::size() const {
+  size_t size = payload.size();
+  for (const Payload& piece : more) size += piece.size();
+  return size;
+}
+
+bool Message::Join() {
+  if (more.empty()) return true;
+  auto* memory = static_cast<uint8_t*>(malloc(size()));
+  if (memory == nullptr) return false;
+  uint8_t* end = std::copy_n(payload.data(), payload.size(), memory);
+  for (const Payload& piece : more) end = std::copy_n(piece.data(), piece.size(), end);
+  more.clear();
+  return Payload::Wrap(memory, static_cast<size_t>(end - memory), free, memory, &payload);
+}
+
+void ReleaseAll(const tollfree_event& event) {
+  tollfree_buffer_release(event.payload.buffer);
+  for (size_t at = 0; at < event.more_count; at++) tollfree_buffer_release(event.more[at].buffer);
 }
 
 bool EndsInBin(const char* name, size_t size) { return size > 4 && std::equal(name + size - 4, name + size, "-bin"); }

@@ -60,7 +60,7 @@ bool Call::Read(Message* message) {
 Message Call::TakeFirst(Lock& lock) {
   Message first = std::move(inbox_.front());
   inbox_.pop_front();
-  inbox_len_ -= first.payload.size();
+  inbox_len_ -= first.size();
   if (first.is_compressed) {
     first.encoding = ValueOf(headers_.get().bytes, "grpc-encoding");
     first.len_max = loop_->message_len_max();
@@ -289,8 +289,11 @@ void Call::OnEvent(const tollfree_event& event) {
       headers_ = std::move(payload);
       break;
     case TOLLFREE_EVENT_MESSAGE:
-      inbox_len_ += payload.size();
-      inbox_.push_back(Message{std::move(payload), (event.flags & TOLLFREE_FLAG_COMPRESSED) != 0, std::string(), 0});
+      inbox_.emplace_back();
+      inbox_.back().payload = std::move(payload);
+      inbox_.back().is_compressed = (event.flags & TOLLFREE_FLAG_COMPRESSED) != 0;
+      for (size_t at = 0; at < event.more_count; at++) inbox_.back().more.emplace_back(event.more[at]);
+      inbox_len_ += inbox_.back().size();
       if (!is_paused_ && (inbox_.size() >= kInboxCount || inbox_len_ >= kInboxLen)) {
         // The other side waits on its credit until this one reads.
         is_paused_ = true;

@@ -1,8 +1,11 @@
 #include <tollfree/internal/codec.h>
 #include <tollfree/internal/compression.h>
 
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+
 #include <climits>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <new>
 #include <vector>
@@ -20,10 +23,30 @@ grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUST
 grpc::Status Unpack(Message* from) {
   if (!from->is_compressed) return grpc::Status::OK;
   from->is_compressed = false;
+  if (!from->Join()) return NoMemory();
   return Decompress(from->encoding, from->len_max, &from->payload);
 }
 
 void Free(void* memory) { free(memory); }
+
+bool Parse(const Message& from, google::protobuf::MessageLite* message) {
+  if (from.more.empty()) return message->ParseFromArray(from.payload.data(), static_cast<int>(from.payload.size()));
+  using google::protobuf::io::ArrayInputStream;
+  // They don't move.
+  std::deque<ArrayInputStream> pieces;
+  pieces.emplace_back(from.payload.data(), static_cast<int>(from.payload.size()));
+  for (const Payload& piece : from.more) pieces.emplace_back(piece.data(), static_cast<int>(piece.size()));
+  std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
+  for (ArrayInputStream& piece : pieces) streams.push_back(&piece);
+  google::protobuf::io::ConcatenatingInputStream whole(streams.data(), static_cast<int>(streams.size()));
+  return message->ParseFromZeroCopyStream(&whole);
+}
+
+grpc::Slice SliceOf(Payload payload) {
+  auto* kept = new Payload(std::move(payload));
+  // gRPC takes no const: it only reads.
+  return grpc::Slice(const_cast<uint8_t*>(kept->data()), kept->size(), [](void* of) { delete static_cast<Payload*>(of); }, kept);
+}
 
 }  // namespace
 
@@ -60,7 +83,7 @@ grpc::Status Decode(Message* from, google::protobuf::MessageLite* message) {
   grpc::Status unpacked = Unpack(from);
   if (!unpacked.ok()) return unpacked;
   // As gRPC does it: what was there before is gone.
-  if (from->payload.size() > INT_MAX || !message->ParseFromArray(from->payload.data(), static_cast<int>(from->payload.size()))) {
+  if (from->size() > INT_MAX || !Parse(*from, message)) {
     return grpc::Status(grpc::StatusCode::INTERNAL, "the message that came is no " + message->GetTypeName());
   }
   return grpc::Status::OK;
@@ -69,11 +92,10 @@ grpc::Status Decode(Message* from, google::protobuf::MessageLite* message) {
 grpc::Status Decode(Message* from, grpc::ByteBuffer* message) {
   grpc::Status unpacked = Unpack(from);
   if (!unpacked.ok()) return unpacked;
-  auto* kept = new (std::nothrow) Payload(std::move(from->payload));
-  if (kept == nullptr) return NoMemory();
-  // gRPC takes no const: it only reads.
-  grpc::Slice slice(const_cast<uint8_t*>(kept->data()), kept->size(), [](void* of) { delete static_cast<Payload*>(of); }, kept);
-  *message = grpc::ByteBuffer(&slice, 1);
+  std::vector<grpc::Slice> slices;
+  slices.push_back(SliceOf(std::move(from->payload)));
+  for (Payload& piece : from->more) slices.push_back(SliceOf(std::move(piece)));
+  *message = grpc::ByteBuffer(slices.data(), slices.size());
   return grpc::Status::OK;
 }
 

@@ -52,7 +52,7 @@ class Connection::State : public EventSink, public CallOwner {
     }
     auto found = calls_.find(event.call.number);
     if (found == calls_.end()) {
-      tollfree_buffer_release(event.payload.buffer);
+      ReleaseAll(event);
       return;
     }
     std::shared_ptr<Call> call = found->second;
@@ -124,6 +124,7 @@ std::shared_ptr<Connection> Connection::Make(const std::vector<Target>& targets,
   config.wait = static_cast<uint32_t>(options.wait);
   config.message_len_max = options.message_len_max;
   config.agent = BytesOf(options.agent);
+  if (options.pool != nullptr) config.pool = options.pool->handle();
   std::string error = made->loop_->Open(config);
   Lock lock = made->loop_->Hold();
   if (error.empty()) {

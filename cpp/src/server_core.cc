@@ -63,7 +63,7 @@ class ServerCore::State final : public EventSink, public CallOwner {
       default: {
         auto found = calls_.find({event.call.session.id, event.call.number});
         if (found == calls_.end()) {
-          tollfree_buffer_release(event.payload.buffer);
+          ReleaseAll(event);
           return;
         }
         Entry entry = found->second;
@@ -231,6 +231,7 @@ ServerCore::ServerCore(const ServerOptions& options) : state_(std::make_shared<S
   config.message_len_max = options.message_len_max;
   config.stream_count = options.call_max;
   config.agent = tollfree_text(options.agent.c_str());
+  if (options.pool != nullptr) config.pool = options.pool->handle();
   std::string error = loop_->Open(config);
   Lock lock = loop_->Hold();
   state_->why_ = error;

@@ -4,6 +4,7 @@
 
 #include <grpc/compression.h>
 #include <grpc/grpc.h>
+#include <tollfree/pool.h>
 
 #include <chrono>
 #include <cstddef>
@@ -57,6 +58,8 @@ struct ChannelOptions {
   std::string agent;
   // Where the service config does not say it.
   Balance balance = Balance::kPickFirst;
+  // The pool whose member the process is, or none: long messages to and from other members go by reference.
+  std::shared_ptr<Pool> pool;
   // gRPC's service config, as JSON: `loadBalancingConfig`, `retryThrottling`, and `methodConfig` with `timeout`, `waitForReady` and
   // `retryPolicy`.
   std::string service_config;

@@ -31,6 +31,8 @@ struct ServerOptions {
   // Threads that handlers run in. Calls beyond wait. A handler that waits for its client has a thread until it returns.
   size_t thread_max = 256;
   std::string agent;
+  // The pool whose member the process is, or none: long messages to and from other members go by reference.
+  std::shared_ptr<Pool> pool;
   // How answers are compressed to clients that take it, where a handler's context does not say it.
   grpc_compression_algorithm compression_algorithm = GRPC_COMPRESS_NONE;
 };

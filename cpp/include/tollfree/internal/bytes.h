@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tollfree {
 namespace internal {
@@ -60,11 +61,20 @@ class Payload {
 // A message that has come.
 struct Message {
   Payload payload;
+  // Its pieces behind the first, which lie in the pool or between what does.
+  std::vector<Payload> more;
   bool is_compressed = false;
   // Of a compressed one: `grpc-encoding`, and the longest that it may be when it is decompressed, in bytes.
   std::string encoding;
   size_t len_max = 0;
+
+  size_t size() const;
+  // Makes one piece of all, by a copy if there are several. Whether there was memory for that.
+  bool Join();
 };
+
+// Releases what an event brings that nobody takes.
+void ReleaseAll(const tollfree_event& event);
 
 // A block of metadata that is built.
 class MetadataBlock {
