@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside go-platforms googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated deb image deploy-check
+.PHONY: help formatting demo demo-go demo-languages demo-python bench bench-c bench-cpp bench-go bench-python notnets-go bench-against bench-check bench-hops bench-met bench-peers test c c-core cpp conformance figures generators go go-fuzz go-outside go-platforms googleapis interop interop-table lab python python-wheel gateway-outside lint doc loom nightly msrv platforms aarch64 miri mutants deny dist install-c fuzz publish semver stated deb image deploy-check dist-c dist-wheel
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -313,6 +313,24 @@ deploy-check: ## Check chart, manifests, package and configs (fetches Helm and k
 	@cargo build --quiet --package tollfree-cli --package tollfree-gateway
 	@deploy/check $(TARGET_DIR)/debug
 	@deploy/deb/build $(TARGET_DIR)/debug $(TARGET_DIR)/dist-check >/dev/null
+
+# For musl, musl's own compiler driver links, and the unwinder that Rust brings is within: the host's libgcc is made for glibc.
+dist-c: ## Build the C library as it is released, into target/dist (TARGET=x86_64-unknown-linux-musl needs musl-gcc)
+	@test -n "$(TARGET)" || { echo "make dist-c: say for what: TARGET=x86_64-unknown-linux-gnu, or another" >&2; exit 1; }
+	@rustup target add $(TARGET) >/dev/null 2>&1 || { echo "make dist-c: rustup can't add $(TARGET)" >&2; exit 1; }
+	@$(if $(findstring musl,$(TARGET)),RUSTFLAGS="-C target-feature=-crt-static") cargo build --quiet --locked --release --target $(TARGET) --package tollfree-capi
+	@rm -rf $(TARGET_DIR)/dist/libtollfree-$(TARGET)
+	@$(if $(findstring musl,$(TARGET)),CC=musl-gcc UNWINDER="$$(rustc --print sysroot)/lib/rustlib/$(TARGET)/lib/self-contained/libunwind.a") crates/capi/packaging/install $(TARGET_DIR)/$(TARGET)/release/libtollfree_capi.a /usr/local $(TARGET_DIR)/dist/libtollfree-$(TARGET)
+	@tar -C $(TARGET_DIR)/dist/libtollfree-$(TARGET)/usr/local -czf $(TARGET_DIR)/dist/libtollfree-$(TARGET).tar.gz include lib share
+	@rm -rf $(TARGET_DIR)/dist/libtollfree-$(TARGET)
+	@cd $(TARGET_DIR)/dist && sha256sum libtollfree-$(TARGET).tar.gz >libtollfree-$(TARGET).tar.gz.sha256
+
+dist-wheel: ## Build Python's wheel as it is released, into target/dist (TARGET as for dist-c; fetches maturin)
+	@test -n "$(TARGET)" || { echo "make dist-wheel: say for what: TARGET=x86_64-unknown-linux-gnu, or another" >&2; exit 1; }
+	@rustup target add $(TARGET) >/dev/null 2>&1 || { echo "make dist-wheel: rustup can't add $(TARGET)" >&2; exit 1; }
+	@python3 -m venv $(TARGET_DIR)/dist-venv && $(TARGET_DIR)/dist-venv/bin/pip install --quiet --disable-pip-version-check 'maturin>=1.9.4,<2'
+	@cd python && $(if $(findstring musl,$(TARGET)),CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=musl-gcc) CARGO_TARGET_DIR=$(TARGET_DIR) \
+		$(TARGET_DIR)/dist-venv/bin/maturin build --quiet --locked --release --target $(TARGET) --out $(TARGET_DIR)/dist
 
 publish: ## Publish to crates.io the packages whose manifests say so (RELEASING.md)
 	@packages=$$(sed -n 's/^publish = true$$/&/p;s/^name = "\(tollfree[a-z-]*\)"$$/\1/p' crates/*/Cargo.toml | grep -B1 '^publish' | grep '^tollfree'); \
