@@ -329,7 +329,7 @@ dist-wheel: ## Build Python's wheel as it is released, into target/dist (TARGET 
 	@test -n "$(TARGET)" || { echo "make dist-wheel: say for what: TARGET=x86_64-unknown-linux-gnu, or another" >&2; exit 1; }
 	@rustup target add $(TARGET) >/dev/null 2>&1 || { echo "make dist-wheel: rustup can't add $(TARGET)" >&2; exit 1; }
 	@python3 -m venv $(TARGET_DIR)/dist-venv && $(TARGET_DIR)/dist-venv/bin/pip install --quiet --disable-pip-version-check 'maturin>=1.9.4,<2'
-	@cd python && $(if $(findstring musl,$(TARGET)),CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=musl-gcc) CARGO_TARGET_DIR=$(TARGET_DIR) \
+	@cd python && $(if $(findstring musl,$(TARGET)),TARGET=$(TARGET) CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(CURDIR)/python/musl-linker) CARGO_TARGET_DIR=$(TARGET_DIR) \
 		$(TARGET_DIR)/dist-venv/bin/maturin build --quiet --locked --release --target $(TARGET) --out $(TARGET_DIR)/dist
 
 publish: ## Publish to crates.io the packages whose manifests say so (RELEASING.md)
