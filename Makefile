@@ -75,12 +75,16 @@ bench-go: ## Compare Go's sides: Tollfree, and grpc-go over a Unix socket (fetch
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench stream --side go,grpc-go --streams 1
 	@TOLLFREE_BENCH_GO=$(TARGET_DIR)/bench-go/peer $(TARGET_DIR)/quick/tollfree-lab bench paced --side go,grpc-go
 
-bench-python: ## Compare Python's sides: Tollfree, and grpcio over a Unix socket (fetches grpcio; two minutes after the build)
+bench-python: ## Compare Python's sides: Tollfree, and grpcio over a Unix socket (fetches grpcio; four minutes after the build)
 	@command -v python3 >/dev/null || { echo "make bench-python: install CPython 3.11 or later" >&2; exit 1; }
 	@cargo build --quiet --release --package tollfree-python
 	@$(QUICK_LAB)
 	@lab/bench/python/run $(TARGET_DIR) $(TARGET_DIR)/quick/tollfree-lab bench echo --size 64 --inflight 1,64 --placement split \
 		--side python,python-inline,python-to-rust,python-aio,python-aio-to-rust,grpcio,grpcio-aio,tollfree-direct
+	@lab/bench/python/run $(TARGET_DIR) $(TARGET_DIR)/quick/tollfree-lab bench echo --size 16777216 --inflight 1 --placement split \
+		--side python-ref,python-ref-to-rust,grpcio
+	@lab/bench/python/run $(TARGET_DIR) $(TARGET_DIR)/quick/tollfree-lab bench stream --size 1024 --streams 1 --side python,grpcio
+	@lab/bench/python/run $(TARGET_DIR) $(TARGET_DIR)/quick/tollfree-lab bench paced --side python,python-inline,grpcio
 
 notnets-go: ## Make NotNets' table 1 with Go's sides: 200,000 calls each, against grpc-go over TCP (fetches gRPC; a minute)
 	@command -v go >/dev/null || { echo "make notnets-go: install Go 1.26 or later" >&2; exit 1; }

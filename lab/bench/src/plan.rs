@@ -9,6 +9,7 @@ pub use tollfree_measure::axis::Placement;
 
 use crate::harness::words::bytes_in_words;
 pub use crate::message::Message;
+use crate::side::program::Program;
 use crate::side::{c, cpp, go, python};
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
@@ -86,6 +87,10 @@ axis! {
         PythonAioToRust = "python-aio-to-rust",
         /// Tollfree in Python at both ends, by asyncio.
         PythonAio = "python-aio",
+        /// Tollfree in Python at both ends; bodies are arrays in a pool, which go by ref and are read where they lie.
+        PythonRef = "python-ref",
+        /// A client of that side, and a server of `tollfree-ref`.
+        PythonRefToRust = "python-ref-to-rust",
         /// grpcio over a Unix socket: what the sides in Python are compared with.
         Grpcio = "grpcio",
         /// The same by asyncio.
@@ -102,8 +107,9 @@ impl Side {
 
     /// Whether an end of it is in Python.
     const fn is_python(self) -> bool {
-        let is_all = matches!(self, Side::Python | Side::PythonInline | Side::PythonAio);
-        is_all || matches!(self, Side::PythonToRust | Side::PythonAioToRust | Side::Grpcio | Side::GrpcioAio)
+        let is_all = matches!(self, Side::Python | Side::PythonInline | Side::PythonAio | Side::PythonRef);
+        let is_client = matches!(self, Side::PythonToRust | Side::PythonAioToRust | Side::PythonRefToRust);
+        is_all || is_client || matches!(self, Side::Grpcio | Side::GrpcioAio)
     }
 
     /// Whether it is in C++.
@@ -132,7 +138,7 @@ impl Side {
     #[must_use]
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            side if side.is_go() => go::absent(true),
+            side if side.is_go() => go::absent(),
             side if side.is_python() => python::absent(),
             Side::C => c::absent(),
             side if side.is_cpp() => cpp::absent(),
@@ -171,20 +177,29 @@ axis! {
         Go = "go",
         /// grpc-go over a Unix socket: what the side before is compared with.
         GrpcGo = "grpc-go",
+        /// Tollfree in Python, the stubs of grpcio's generator; the handler runs in a pool of threads.
+        Python = "python",
+        /// The same, the handler in the serving thread.
+        PythonInline = "python-inline",
+        /// grpcio over a Unix socket: what the sides before are compared with.
+        Grpcio = "grpcio",
     }
 }
 
 impl PacedSide {
-    /// Whether both ends are processes in Go.
-    #[must_use]
-    pub const fn is_go(self) -> bool {
-        matches!(self, PacedSide::Go | PacedSide::GrpcGo)
+    /// The program in another language whose processes both ends are, if they are.
+    pub(crate) const fn program(self) -> Option<Program> {
+        match self {
+            PacedSide::Go | PacedSide::GrpcGo => Some(Program::Go),
+            PacedSide::Python | PacedSide::PythonInline | PacedSide::Grpcio => Some(Program::Python),
+            _ => None,
+        }
     }
 
     /// Whether it can be told how its ends wait.
     #[must_use]
     pub const fn waits(self) -> bool {
-        !self.is_go() && !matches!(self, PacedSide::Wake | PacedSide::TonicUnix)
+        self.program().is_none() && !matches!(self, PacedSide::Wake | PacedSide::TonicUnix)
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct EchoArgs {
     /// tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree-threads, tollfree, tollfree-park, tollfree-upgrade,
     /// tollfree-direct-connection, tonic-unix, tonic-blocking, tonic-tcp, c, go, go-inline, go-direct, go-to-rust,
     /// rust-to-go, grpc-go, cpp, cpp-stock, grpc-cpp, python, python-inline, python-to-rust,
-    /// python-aio-to-rust, python-aio, grpcio, grpcio-aio [default: all]
+    /// python-aio-to-rust, python-aio, python-ref, python-ref-to-rust, grpcio, grpcio-aio [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

@@ -16,7 +16,8 @@ pub(crate) struct PacedArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "100,1000,5000,10000,20000")]
     rate: Vec<u32>,
 
-    /// What carries the calls: wake (two bare rings), tonic-unix, tollfree, tollfree-direct, tollfree-blocking, go, grpc-go
+    /// What carries the calls: wake (two bare rings), tonic-unix, tollfree, tollfree-direct, tollfree-blocking, go, grpc-go, python,
+    /// python-inline, grpcio
     /// [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<PacedSide>,

@@ -25,7 +25,8 @@ pub(crate) struct StreamArgs {
     streams: Vec<usize>,
 
     /// What carries the streams: tonic-unix, tonic-tcp, tonic-pipe (both ends in one process), tollfree, tollfree-direct, tollfree-view,
-    /// tollfree-blocking (a thread and a channel for each stream), gateway (a tonic client at its Unix socket), go, grpc-go
+    /// tollfree-blocking (a thread and a channel for each stream), gateway (a tonic client at its Unix socket), go, grpc-go, python,
+    /// grpcio
     /// [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<StreamSide>,

@@ -55,6 +55,8 @@ fn color(side: Side) -> &'static str {
         Side::PythonToRust => "#54278f",
         Side::PythonAioToRust => "#c51b7d",
         Side::PythonAio => "#de77ae",
+        Side::PythonRef => "#1c9099",
+        Side::PythonRefToRust => "#67a9cf",
         Side::Grpcio => "#636363",
         Side::GrpcioAio => "#969696",
     }

@@ -19,8 +19,9 @@ use crate::order::{self, Serving};
 use crate::peer::Starter;
 use crate::plan::{Case, PacedSide, Side, Wait};
 use crate::process::run_time_ns;
+use crate::side::program::{Program, ns};
 use crate::side::stub::{self, Stub};
-use crate::side::{go, tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
+use crate::side::{tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
 
 /// Carries out a process's part.
 pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
@@ -76,10 +77,34 @@ fn serve(case: PacedCase, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(),
             order::block_on(&runtime()?, tollfree::serve(server, dir, ready))
         }
         PacedSide::TollfreeBlocking => tollfree_blocking::serve_with(server, echo, dir, ready),
-        PacedSide::Go | PacedSide::GrpcGo => {
-            go::serve_part("serve", case.side.name(), dir, &[("-size", SIZE.to_string())], ready)
+        PacedSide::Go | PacedSide::GrpcGo => serve_by(Program::Go, case, dir, ready),
+        PacedSide::Python | PacedSide::PythonInline | PacedSide::Grpcio => {
+            serve_by(Program::Python, case, dir, ready)
         }
     }
+}
+
+fn serve_by(
+    program: Program,
+    case: PacedCase,
+    dir: &Path,
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    program.serve("serve", case.side.name(), dir, &[("-size", SIZE.to_string())], ready)
+}
+
+fn call_by(program: Program, address: &str, window: &Window) -> Result<Paced, String> {
+    program.measure(
+        "paced-call",
+        window.case.side.name(),
+        &[
+            ("-address", address.to_owned()),
+            ("-size", SIZE.to_string()),
+            ("-rate", window.case.rate.to_string()),
+            ("-warm-up", ns(window.warm_up)),
+            ("-measure", ns(window.measure)),
+        ],
+    )
 }
 
 /// When to measure, and whom.
@@ -117,17 +142,10 @@ fn call(address: &str, window: Window) -> Result<Paced, String> {
             in_runtime(async { Ok(Stub::new(tonic_unix::connect(address).await?, echo)) }, window)
         }
         PacedSide::Tollfree => in_runtime(async { Ok(Stub::new(connect().await?, echo)) }, window),
-        PacedSide::Go | PacedSide::GrpcGo => go::measure_part(
-            "paced-call",
-            window.case.side.name(),
-            &[
-                ("-address", address.to_owned()),
-                ("-size", SIZE.to_string()),
-                ("-rate", window.case.rate.to_string()),
-                ("-warm-up", go::ns(window.warm_up)),
-                ("-measure", go::ns(window.measure)),
-            ],
-        ),
+        PacedSide::Go | PacedSide::GrpcGo => call_by(Program::Go, address, &window),
+        PacedSide::Python | PacedSide::PythonInline | PacedSide::Grpcio => {
+            call_by(Program::Python, address, &window)
+        }
         PacedSide::TollfreeDirect => {
             let (_, channel) = builders(window.case.wait, address);
             in_runtime(tollfree_direct::caller(channel, echo), window)

@@ -20,7 +20,7 @@ use crate::harness::{self, Lasting, Machine, Rows, Told, each_once, pid_of, roun
 use crate::latency::Latencies;
 use crate::order::{self, Order, Serving};
 use crate::plan::{Malloc, PacedSide, Placement, RuntimeKind, Wait};
-use crate::side::go;
+use crate::side::program::Program;
 
 pub(crate) use self::call::act;
 use self::quota::Group;
@@ -97,7 +97,7 @@ impl PacedPlan {
                     for &rate in &self.rates {
                         for &wait in &self.waits {
                             for &side in &self.sides {
-                                let threads = side.is_go()
+                                let threads = side.program().is_some()
                                     || matches!(side, PacedSide::Wake | PacedSide::TollfreeBlocking);
                                 let waits = side.waits();
                                 let runtime = if threads { RuntimeKind::Current } else { runtime };
@@ -149,10 +149,10 @@ pub async fn run(plan: &PacedPlan, progress: impl FnMut(&Told)) -> Result<Rows<P
     plan.check()?;
     let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case: PacedCase| match go::absent(case.side.is_go()) {
+    let take = async |case: PacedCase| match case.side.program().and_then(Program::absent) {
         Some(why) => Err(format!("not run: {why}")),
-        None if case.side.is_go() && case.quota.cores().is_some() => {
-            Err("not run: the sides in Go have no quota".to_owned())
+        None if case.side.program().is_some() && case.quota.cores().is_some() => {
+            Err("not run: sides in other languages have no quota".to_owned())
         }
         None => measure(plan, case, &cores).await.map_err(|error| error.to_string()),
     };
@@ -200,8 +200,8 @@ mod tests {
         let count = |side| cases.iter().filter(|case| case.side == side && case.rate == 100).count();
         assert_eq!(
             PacedSide::ALL.iter().map(|side| count(*side)).collect::<Vec<_>>(),
-            [1, 2, 4, 4, 2, 1, 1],
-            "wake, tonic-unix, tollfree, tollfree-direct, tollfree-blocking, go, grpc-go"
+            [1, 2, 4, 4, 2, 1, 1, 1, 1, 1],
+            "wake, tonic-unix, tollfree, tollfree-direct, tollfree-blocking, and those in Go and Python"
         );
     }
 

@@ -70,7 +70,7 @@ impl Rows<PacedRow> {
         let PacedCase { rate, placement, quota, runtime, .. } = row.case;
         let is_rival = |other: &&PacedRow| {
             let case = other.case;
-            let threads = row.case.side == PacedSide::TollfreeBlocking || row.case.side.is_go();
+            let threads = row.case.side == PacedSide::TollfreeBlocking || row.case.side.program().is_some();
             case.side == PacedSide::TonicUnix
                 && (case.rate, case.placement, case.quota) == (rate, placement, quota)
                 && (threads || case.runtime == runtime)

@@ -1,11 +1,8 @@
 //! The sides in Go: each end is a process of its own program (`lab/bench/go`), which this process starts. It runs where this one is pinned.
 
-use std::path::{Path, PathBuf};
-
-use serde::de::DeserializeOwned;
+use std::path::PathBuf;
 
 use super::program;
-pub(crate) use super::program::ns;
 use crate::order::{Load, Measured, Serve, Serving};
 
 /// Where the program is: `make bench-go` builds it, and says so to the bench.
@@ -16,33 +13,13 @@ pub(crate) fn program() -> Option<PathBuf> {
     std::env::var_os(PROGRAM).map(PathBuf::from).filter(|path| path.is_file())
 }
 
-/// Why the sides in Go can't run, if a side is one of them and they can't.
-pub(crate) fn absent(is_go: bool) -> Option<&'static str> {
+/// Why the sides in Go can't run, if they can't.
+pub(crate) fn absent() -> Option<&'static str> {
     let why = "the program in Go isn't there; `make bench-go` builds it and runs these sides";
-    (is_go && program().is_none()).then_some(why)
+    program().is_none().then_some(why)
 }
 
-/// Has the program serve a part of its own until the process ends.
-pub(crate) fn serve_part(
-    part: &str,
-    side: &str,
-    dir: &Path,
-    arguments: &[(&str, String)],
-    ready: impl FnOnce(Serving),
-) -> Result<(), String> {
-    program::serve_by(&known_program()?, part, side, dir, arguments, ready)
-}
-
-/// Has the program call and measure, and takes its answer.
-pub(crate) fn measure_part<A: DeserializeOwned>(
-    part: &str,
-    side: &str,
-    arguments: &[(&str, String)],
-) -> Result<A, String> {
-    program::measure_by(&known_program()?, part, side, arguments)
-}
-
-fn known_program() -> Result<PathBuf, String> {
+pub(super) fn known_program() -> Result<PathBuf, String> {
     program().ok_or_else(|| format!("{PROGRAM} names no program"))
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod iceoryx2;
 mod one_loop;
 mod pairs;
 mod pool;
-mod program;
+pub(crate) mod program;
 pub(crate) mod python;
 mod rust_to_go;
 pub(crate) mod session;
@@ -119,6 +119,8 @@ macro_rules! on_tokio {
             | Side::PythonToRust
             | Side::PythonAioToRust
             | Side::PythonAio
+            | Side::PythonRef
+            | Side::PythonRefToRust
             | Side::Grpcio
             | Side::GrpcioAio) => $other(side),
         }
@@ -138,9 +140,13 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::GoToRust | Side::PythonToRust | Side::PythonAioToRust => {
             return serve_async::<TollfreeDirect>(order, ready);
         }
-        Side::Python | Side::PythonInline | Side::PythonAio | Side::Grpcio | Side::GrpcioAio => {
-            python::serve(order, ready)
-        }
+        Side::PythonRefToRust => return serve_async::<TollfreeRef>(order, ready),
+        Side::Python
+        | Side::PythonInline
+        | Side::PythonAio
+        | Side::PythonRef
+        | Side::Grpcio
+        | Side::GrpcioAio => python::serve(order, ready),
         Side::Go | Side::GoInline | Side::GoDirect | Side::GrpcGo => go::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
@@ -164,6 +170,8 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         | Side::PythonToRust
         | Side::PythonAioToRust
         | Side::PythonAio
+        | Side::PythonRef
+        | Side::PythonRefToRust
         | Side::Grpcio
         | Side::GrpcioAio => python::measure(load),
         _ => tollfree_blocking::measure(load),

@@ -1,15 +1,62 @@
 //! Sides whose ends are processes of a program in another language, which this process starts. It runs where this one is pinned.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::{go, python};
 use crate::latency::Latencies;
 use crate::order::{Load, Measured, Serve, Serving};
+
+/// A language whose program is both ends of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Go,
+    Python,
+}
+
+impl Program {
+    /// Why its sides can't run, if they can't.
+    pub(crate) fn absent(self) -> Option<&'static str> {
+        match self {
+            Program::Go => go::absent(),
+            Program::Python => python::absent(),
+        }
+    }
+
+    fn path(self) -> Result<PathBuf, String> {
+        match self {
+            Program::Go => go::known_program(),
+            Program::Python => python::known_program(),
+        }
+    }
+
+    /// Has it serve a part of its own until the process ends.
+    pub(crate) fn serve(
+        self,
+        part: &str,
+        side: &str,
+        dir: &Path,
+        arguments: &[(&str, String)],
+        ready: impl FnOnce(Serving),
+    ) -> Result<(), String> {
+        serve_by(&self.path()?, part, side, dir, arguments, ready)
+    }
+
+    /// Has it call and measure, and takes its answer.
+    pub(crate) fn measure<A: DeserializeOwned>(
+        self,
+        part: &str,
+        side: &str,
+        arguments: &[(&str, String)],
+    ) -> Result<A, String> {
+        measure_by(&self.path()?, part, side, arguments)
+    }
+}
 
 /// Ends with the pipe that this process holds.
 struct Peer {
@@ -115,8 +162,6 @@ pub(super) fn measure_by<A: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -19,7 +19,7 @@ pub(crate) fn absent() -> Option<&'static str> {
     )
 }
 
-fn known_program() -> Result<PathBuf, String> {
+pub(super) fn known_program() -> Result<PathBuf, String> {
     found().ok_or_else(|| format!("{PROGRAM} names no program"))
 }
 

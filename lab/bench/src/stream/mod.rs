@@ -26,7 +26,7 @@ use crate::harness::{self, Lasting, Machine, Rows, Told, each_once, pid_of, roun
 use crate::latency::Latencies;
 use crate::order::{self, Order, Serving};
 use crate::plan::{Malloc, Placement};
-use crate::side::go;
+use crate::side::program::Program;
 
 pub use self::report::{Against, StreamRow};
 pub(crate) use self::sides::act;
@@ -75,13 +75,21 @@ axis! {
         Go = "go",
         /// grpc-go over a Unix socket: what the side before is compared with.
         GrpcGo = "grpc-go",
+        /// Tollfree in Python, the stubs of grpcio's generator.
+        Python = "python",
+        /// grpcio over a Unix socket: what the side before is compared with.
+        Grpcio = "grpcio",
     }
 }
 
 impl StreamSide {
-    /// Whether both ends are processes in Go.
-    const fn is_go(self) -> bool {
-        matches!(self, StreamSide::Go | StreamSide::GrpcGo)
+    /// The program in another language whose processes both ends are, if they are.
+    const fn program(self) -> Option<Program> {
+        match self {
+            StreamSide::Go | StreamSide::GrpcGo => Some(Program::Go),
+            StreamSide::Python | StreamSide::Grpcio => Some(Program::Python),
+            _ => None,
+        }
     }
 }
 
@@ -234,7 +242,7 @@ pub async fn run(plan: &StreamPlan, progress: impl FnMut(&Told)) -> Result<Rows<
     plan.check()?;
     let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case: StreamCase| match go::absent(case.side.is_go()) {
+    let take = async |case: StreamCase| match case.side.program().and_then(Program::absent) {
         Some(why) => Err(format!("not run: {why}")),
         None => measure(plan.lasting, case, &cores).await.map_err(|error| error.to_string()),
     };
@@ -289,8 +297,8 @@ mod tests {
     #[test]
     fn sides_that_are_compared_are_next_to_each_other() {
         let cases = plan().cases();
-        assert_eq!(cases.len(), 4 * 2 * 2 * 10);
-        for group in cases.chunks(10) {
+        assert_eq!(cases.len(), 4 * 2 * 2 * 12);
+        for group in cases.chunks(12) {
             assert!(group.iter().all(|case| case.on(group[0].side) == group[0]), "{group:?}");
         }
     }

@@ -20,7 +20,8 @@ use crate::BenchError;
 use crate::order::{self, Serving};
 use crate::peer::Starter;
 use crate::plan::RuntimeKind;
-use crate::side::{go, tollfree, tollfree_blocking, tonic_tcp, tonic_unix};
+use crate::side::program::{Program, ns};
+use crate::side::{tollfree, tollfree_blocking, tonic_tcp, tonic_unix};
 use crate::{direct, proto};
 
 /// Bytes that a pipe holds: about what a Unix socket does.
@@ -76,10 +77,8 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
         StreamSide::TollfreeBlocking => {
             tollfree_blocking::serve_on(server.add_service(own(service)), dir, ready)
         }
-        StreamSide::Go | StreamSide::GrpcGo => {
-            let warm_up = ("-warm-up", go::ns(service.warm_up));
-            go::serve_part("stream-serve", side.name(), dir, &[warm_up], ready)
-        }
+        StreamSide::Go | StreamSide::GrpcGo => serve_by(Program::Go, side, dir, &service, ready),
+        StreamSide::Python | StreamSide::Grpcio => serve_by(Program::Python, side, dir, &service, ready),
         StreamSide::Gateway => order::block_on(&runtime()?, async {
             let address = meeting_place(dir);
             let attaching = server.add_service(stock(service)).attach(&address);
@@ -88,6 +87,31 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
             Err(tollfree::ending(&address, attaching.await))
         }),
     }
+}
+
+fn serve_by(
+    program: Program,
+    side: StreamSide,
+    dir: &Path,
+    service: &Service,
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    program.serve("stream-serve", side.name(), dir, &[("-warm-up", ns(service.warm_up))], ready)
+}
+
+fn call_by(program: Program, case: StreamCase, calls: &Calls) -> Result<Streamed, String> {
+    program.measure(
+        "stream-call",
+        case.side.name(),
+        &[
+            ("-address", calls.address.clone()),
+            ("-kind", case.kind.name().to_owned()),
+            ("-size", case.size.to_string()),
+            ("-streams", case.streams.to_string()),
+            ("-warm-up", ns(calls.warm_up)),
+            ("-measure", ns(calls.measure)),
+        ],
+    )
 }
 
 fn session(server: Server, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
@@ -134,18 +158,8 @@ fn call(case: StreamCase, calls: &Calls) -> Result<Streamed, String> {
             on_tokio(case, calls, async { directly(objects::client(connect(address).await?)) })
         }
         StreamSide::TollfreeBlocking => blocking::call(case, calls),
-        StreamSide::Go | StreamSide::GrpcGo => go::measure_part(
-            "stream-call",
-            case.side.name(),
-            &[
-                ("-address", calls.address.clone()),
-                ("-kind", case.kind.name().to_owned()),
-                ("-size", case.size.to_string()),
-                ("-streams", case.streams.to_string()),
-                ("-warm-up", go::ns(calls.warm_up)),
-                ("-measure", go::ns(calls.measure)),
-            ],
-        ),
+        StreamSide::Go | StreamSide::GrpcGo => call_by(Program::Go, case, calls),
+        StreamSide::Python | StreamSide::Grpcio => call_by(Program::Python, case, calls),
     }
 }
 

@@ -74,7 +74,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
             "cpp" | "cpp-stock" | "grpc-cpp" => Some("bench-cpp"),
             "go" | "go-inline" | "go-direct" | "go-to-rust" | "rust-to-go" | "grpc-go" => Some("bench-go"),
             "python" | "python-inline" | "python-aio" | "python-to-rust" | "python-aio-to-rust"
-            | "grpcio" | "grpcio-aio" => Some("bench-python"),
+            | "python-ref" | "python-ref-to-rust" | "grpcio" | "grpcio-aio" => Some("bench-python"),
             "c" => Some("bench-c"),
             _ => None,
         };

@@ -6,7 +6,7 @@ use crate::run::{Scratch, lab};
 
 /// A tiny real run.
 const TINY: [&str; 7] = ["bench", "stream", "--seconds", "0.02", "--rounds", "1", "--json"];
-const SIDES: [&str; 10] = [
+const SIDES: [&str; 12] = [
     "tonic-unix",
     "tonic-tcp",
     "tonic-pipe",
@@ -17,6 +17,8 @@ const SIDES: [&str; 10] = [
     "gateway",
     "go",
     "grpc-go",
+    "python",
+    "grpcio",
 ];
 
 fn number(row: &Value, field: &str) -> f64 {
@@ -35,9 +37,14 @@ fn every_side_streams_every_way_and_a_row_has_the_fields_that_others_rely_on() {
     assert_eq!(rows.len(), 4 * SIDES.len());
     for (row, side) in rows.iter().zip(SIDES.iter().cycle()) {
         assert_eq!((&row["side"], &row["placement"]), (&(*side).into(), &"same-core".into()));
-        if side.contains("go") {
-            // The program in Go is beside the build.
-            assert!(row["not_run"].as_str().unwrap().contains("bench-go"), "{row}");
+        // The programs in Go and Python are beside the build.
+        let goal = match *side {
+            "go" | "grpc-go" => Some("bench-go"),
+            "python" | "grpcio" => Some("bench-python"),
+            _ => None,
+        };
+        if let Some(goal) = goal {
+            assert!(row["not_run"].as_str().unwrap().contains(goal), "{row}");
             continue;
         }
         assert_eq!(row["not_run"], Value::Null, "{row}");

@@ -32,10 +32,14 @@ fn paced_rows_have_the_fields_that_others_rely_on() {
         let alike = rows.iter().filter(|row| row["side"] == side && row["rate"] == 1000);
         assert_eq!(alike.count(), count, "{side}");
     }
-    // The program in Go is beside the build.
-    let (go, rows): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row["side"] == "go" || row["side"] == "grpc-go");
+    // The programs in Go and Python are beside the build.
+    let of = |row: &Value, sides: &[&str]| sides.iter().any(|side| row["side"] == *side);
+    let (go, rows): (Vec<_>, Vec<_>) = rows.iter().partition(|row| of(row, &["go", "grpc-go"]));
     assert!(go.len() == 2 && go.iter().all(|row| row["not_run"].as_str().unwrap().contains("bench-go")));
+    let (python, rows): (Vec<&Value>, Vec<&Value>) =
+        rows.into_iter().partition(|row| of(row, &["python", "python-inline", "grpcio"]));
+    assert_eq!(python.len(), 3);
+    assert!(python.iter().all(|row| row["not_run"].as_str().unwrap().contains("bench-python")));
     for row in rows {
         assert_eq!((&row["placement"], &row["quota"]), (&"same-core".into(), &Value::Null));
         assert_eq!(row["runtime"], "current");
