@@ -31,19 +31,46 @@ pub(crate) struct Shape {
 enum Field {
     Bytes,
     /// A message of the type with this index.
-    Message(usize),
+    Message {
+        idx: usize,
+        form: Form,
+    },
 }
+
+/// How a message stands in another.
+#[derive(Clone, Copy)]
+enum Form {
+    /// Behind its length.
+    Prefixed,
+    /// Between the tags of a group.
+    Group,
+    /// As an entry of a map whose keys are encoded so. protobuf keeps an entry that has anything else as an unknown field of the message with the map.
+    Entry { key_wire: u8 },
+}
+
+/// A field as Python describes it: its number; none for `bytes`, or the index of a message's type; whether that stands between the tags of a group; and of a map's
+/// entries how keys are encoded.
+type Described = (u32, Option<usize>, bool, Option<u8>);
 
 #[pymethods]
 impl Shape {
-    /// Of each type its fields: their numbers, with -1 for `bytes`, or the index of a message's type. The first is the type itself. Other fields are left out.
+    /// Of each type its fields. The first type is the message's own. Fields that hold no `bytes` are left out.
     #[new]
-    fn new(types: Vec<Vec<(u32, i64)>>) -> PyResult<Shape> {
+    fn new(types: Vec<Vec<Described>>) -> PyResult<Shape> {
         let count = types.len();
-        let field = |(number, kind): (u32, i64)| match usize::try_from(kind) {
-            Err(_) => Ok((number, Field::Bytes)),
-            Ok(idx) if idx < count => Ok((number, Field::Message(idx))),
-            Ok(idx) => Err(PyValueError::new_err(format!("field {number} has type {idx} of {count}"))),
+        let field = |(number, idx, is_group, key_wire): Described| match idx {
+            None => Ok((number, Field::Bytes)),
+            Some(idx) if idx >= count => {
+                Err(PyValueError::new_err(format!("field {number} has type {idx} of {count}")))
+            }
+            Some(idx) => {
+                let form = match key_wire {
+                    Some(key_wire) => Form::Entry { key_wire },
+                    None if is_group => Form::Group,
+                    None => Form::Prefixed,
+                };
+                Ok((number, Field::Message { idx, form }))
+            }
         };
         let types = types.into_iter().map(|fields| fields.into_iter().map(field).collect());
         Ok(Shape { types: types.collect::<PyResult<_>>()? })
@@ -138,12 +165,24 @@ impl Shape {
             else {
                 continue;
             };
-            let replaced = match fields.get(&found.number) {
-                None => None,
-                Some(Field::Bytes) => replace(found.content.clone()).map(Assembly::of),
-                Some(Field::Message(idx)) => {
-                    self.rewrite_type(source, found.content.clone(), visit.within(*idx)?, replace)?
+            // What has another form than its field is unknown to protobuf, which keeps it as it is.
+            let replaced = match (fields.get(&found.number), found.len_at) {
+                (Some(Field::Bytes), Some(_)) => replace(found.content.clone()).map(Assembly::of),
+                (Some(Field::Message { idx, form }), len_at) => {
+                    let content = found.content.clone();
+                    let is_known = match form {
+                        Form::Prefixed => len_at.is_some(),
+                        Form::Group => len_at.is_none(),
+                        Form::Entry { key_wire } => {
+                            len_at.is_some() && Cursor::new(source, content.clone()).reads_entry(*key_wire)?
+                        }
+                    };
+                    match is_known {
+                        true => self.rewrite_type(source, content, visit.within(*idx)?, replace)?,
+                        false => None,
+                    }
                 }
+                _ => None,
             };
             if let Some(replaced) = replaced {
                 let assembly = assembly.get_or_insert_default();

@@ -93,6 +93,20 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Whether all fields are those of a map's entry: keys of this wire type, and values behind their lengths.
+    pub(crate) fn reads_entry(mut self, key_wire: u8) -> Result<bool, Malformed> {
+        while !self.is_at_end() {
+            let at = self.at;
+            let key = self.varint()?;
+            if key != (1 << 3 | u64::from(key_wire)) && key != (2 << 3 | 2) {
+                return Ok(false);
+            }
+            self.at = at;
+            self.pass(0)?;
+        }
+        Ok(true)
+    }
+
     fn pass(&mut self, depth: usize) -> Result<Passed, Malformed> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;

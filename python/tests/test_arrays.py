@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import pathlib
+import random as random_numbers
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ conftest.generate(pathlib.Path(__file__).parent / "array_protos", "*.proto")
 
 import arrays_pb2 as pb  # noqa: E402
 import arrays_pb2_grpc as pb_grpc  # noqa: E402
+import groups_pb2 as groups_pb  # noqa: E402
 
 LARGE = 1 << 20
 LIMITS = [("grpc.max_receive_message_length", 64 << 20)]
@@ -697,3 +699,95 @@ def test_a_rust_client_sends_to_a_python_server_by_reference(interop, tmp_path, 
     server.stop(None)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert counts["received_by_ref"] > 0 and counts["sent_by_ref"] > 0, counts
+
+
+def test_groups_are_messages_and_extensions_are_left_to_protobuf():
+    message = groups_pb.Old(data=b"")
+    message.entry.add(inner=groups_pb.Old(data=b"i" * 5000))
+    message.Extensions[groups_pb.more] = b"e" * 5000
+    made = tollfree.message(message, data=b"d" * 5000, entry={0: {"body": b"b" * 5000}})
+    wanted = groups_pb.Old.FromString(bytes(made))
+    assert (wanted.data, wanted.entry[0].body, wanted.entry[0].inner.data) == (b"d" * 5000, b"b" * 5000, b"i" * 5000)
+    view = tollfree._arrays.Viewing(groups_pb.Old)(made)
+    assert bytes(view.entry[0].body) == b"b" * 5000 and bytes(view.entry[0].inner.data) == b"i" * 5000
+    assert view.ToMessage() == wanted and view.ToMessage().Extensions[groups_pb.more] == b"e" * 5000
+    with pytest.raises(ValueError, match="has no field"):
+        tollfree.message(message, more=b"x")
+
+
+def test_what_has_another_form_than_its_field_stays_unknown():
+    # A group where a message belongs, and a message where a group does.
+    inner = pb.Part(body=b"x" * 5000).SerializeToString()
+    as_group = b"\x2b" + inner + b"\x2c"
+    view = tollfree._arrays.Viewing(pb.Everything)(as_group)
+    assert view.ToMessage().SerializeToString() == pb.Everything.FromString(as_group).SerializeToString() == as_group
+    body = b"\x12" + tollfree_varint(5000) + b"y" * 5000
+    as_message = b"\x22\x00\x0a" + tollfree_varint(len(body)) + body
+    view = tollfree._arrays.Viewing(groups_pb.Old)(as_message)
+    assert view.ToMessage().SerializeToString() == groups_pb.Old.FromString(as_message).SerializeToString()
+
+
+def test_entries_of_maps_that_protobuf_does_not_know_stay_unknown():
+    value = b"\x12" + tollfree_varint(5000) + b"y" * 5000
+    for entry in (b"\x0a\x01k\x18\x05" + value, b"\x08\x05" + value, value + b"\x10\x01", b"\x0a\x01k" + value):
+        encoded = b"\x3a" + tollfree_varint(len(entry)) + entry
+        message = pb.Everything.FromString(encoded)
+        view = tollfree._arrays.Viewing(pb.Everything)(encoded)
+        assert view.ToMessage().SerializeToString() == message.SerializeToString()
+        assert {key: bytes(value) for key, value in view.blobs.items()} == dict(message.blobs)
+
+
+# Against protobuf's own decoder, by seed.
+
+
+def random_message(random, depth=0):
+    def body():
+        return random.randbytes(random.choice((0, 1, 20, 4095, 4096, 4097, 9000)))
+
+    def part(depth=0):
+        made = pb.Part(name="p" * random.randrange(3), body=body())
+        if depth < 3 and random.random() < 0.4:
+            made.inner.CopyFrom(part(depth + 1))
+        return made
+
+    message = pb.Everything(data=body(), chunks=[body() for _ in range(random.randrange(3))], numbers=range(random.randrange(3000)))
+    message.parts.extend(part() for _ in range(random.randrange(3)))
+    for _ in range(random.randrange(3)):
+        message.blobs[str(random.randrange(3))] = body()
+        message.by_number[random.randrange(-2, 2)].CopyFrom(part())
+    if random.random() < 0.5:
+        message.second.CopyFrom(part())
+    elif random.random() < 0.5:
+        message.first = body()
+    if depth < 2 and random.random() < 0.5:
+        message.next.CopyFrom(random_message(random, depth + 1))
+    return message
+
+
+def test_views_and_messages_agree_with_protobuf_on_any_bytes():
+    random = random_numbers.Random(int(os.environ.get("TOLLFREE_SEED", "39")))
+    viewing = tollfree._arrays.Viewing(pb.Everything)
+    refused = 0
+    for _ in range(150):
+        # Fields that come again, in any order, merge.
+        encoded = b"".join(random_message(random).SerializeToString() for _ in range(random.randrange(1, 3)))
+        message = pb.Everything.FromString(encoded)
+        view = viewing(encoded)
+        assert view.ToMessage() == message
+        made = tollfree.message(message, data=b"n" * random.choice((0, 5000)), chunks=[b"m" * 5000])
+        message.data, _ = pb.Everything.FromString(bytes(made)).data, message.chunks.append(b"m" * 5000)
+        assert pb.Everything.FromString(bytes(made)) == message
+        damaged = bytearray(encoded)
+        for _ in range(random.randrange(1, 4)):
+            if damaged:
+                damaged[random.randrange(min(len(damaged), random.choice((30, 10**6))))] = random.randrange(256)
+        damaged = bytes(damaged[: random.randrange(len(damaged) + 1)] if random.random() < 0.2 else damaged)
+        try:
+            message = pb.Everything.FromString(damaged)
+        except Exception as error:
+            refused += 1
+            with pytest.raises(type(error)):
+                viewing(damaged)
+        else:
+            assert viewing(damaged).ToMessage().SerializeToString(deterministic=True) == message.SerializeToString(deterministic=True)
+    assert refused > 10

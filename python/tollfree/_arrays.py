@@ -134,7 +134,7 @@ def _shape(descriptor):
         index = {each: at for at, each in enumerate(kept)}
         types = [
             [
-                (field.number, -1 if field.type == field.TYPE_BYTES else index[field.message_type])
+                (field.number, index.get(field.message_type), field.type == field.TYPE_GROUP, _key_wire(field))
                 for field in each.fields
                 if field.type == field.TYPE_BYTES or field.message_type in index
             ]
@@ -142,6 +142,18 @@ def _shape(descriptor):
         ]
         shape = _shapes[descriptor] = Shape(types)
     return shape
+
+
+def _key_wire(field):
+    """The wire type of a map's keys; None: the field is no map."""
+    if not _is_map(field):
+        return None
+    key = field.message_type.fields_by_name["key"]
+    if key.type == key.TYPE_STRING:
+        return 2
+    if key.type in (key.TYPE_FIXED64, key.TYPE_SFIXED64):
+        return 1
+    return 5 if key.type in (key.TYPE_FIXED32, key.TYPE_SFIXED32) else 0
 
 
 class Viewing:
@@ -245,7 +257,8 @@ def _restore(message, taken):
         is_bytes = field.type == field.TYPE_BYTES
         if _is_map(field):
             kind = field.message_type.fields_by_name["value"]
-            for key in value:
+            # A map must not change while it is gone through.
+            for key in list(value):
                 if kind.type == kind.TYPE_BYTES:
                     if _number(value[key]) is not None:
                         value[key] = bytes(_buffer(value[key], taken))
