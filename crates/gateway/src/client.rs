@@ -30,6 +30,7 @@ pub(crate) struct Client {
     pairs: Vec<(HeaderName, HeaderValue)>,
     address: String,
     ip: Option<IpAddr>,
+    port: u16,
     connection: u64,
     /// With whom its connection shares.
     owner: Option<Owner>,
@@ -95,6 +96,7 @@ impl Client {
             pairs: Vec::new(),
             address: address.to_owned(),
             ip: None,
+            port: 0,
             connection,
             owner: None,
             claimant: Arc::default(),
@@ -115,7 +117,7 @@ impl Client {
     /// At an address of the network, which its share is counted by.
     pub(crate) fn of_network(address: SocketAddr) -> Client {
         let counted = counted_by(address);
-        let client = Client::at(&address.to_string(), Class::of(counted)).with_ip(address.ip());
+        let client = Client::at(&address.to_string(), Class::of(counted)).with_ip(address);
         client.of_owner(Some(Owner::Address(counted)))
     }
 
@@ -126,6 +128,7 @@ impl Client {
             pairs: self.pairs.iter().filter(|(name, _)| *name != Caller::ADDRESS).cloned().collect(),
             address: address.to_string(),
             ip: Some(address.ip().to_canonical()),
+            port: address.port(),
             owner: Some(Owner::Address(counted)),
             class: Class::of(counted),
             ..self.clone()
@@ -140,8 +143,8 @@ impl Client {
     }
 
     /// With the address that it has in the network.
-    pub(crate) fn with_ip(self, ip: IpAddr) -> Client {
-        Client { ip: Some(ip.to_canonical()), ..self }
+    fn with_ip(self, address: SocketAddr) -> Client {
+        Client { ip: Some(address.ip().to_canonical()), port: address.port(), ..self }
     }
 
     /// With the name by which a backend of another host is let in.
@@ -245,6 +248,11 @@ impl Client {
             Some(ip) => counted_by(SocketAddr::new(ip, 0)).to_string(),
             None => self.owner.as_ref().map_or_else(String::new, |owner| format!("{owner:?}")),
         }
+    }
+
+    /// Its port there; 0 where that is not known.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The alternative names of its certificate.

@@ -25,8 +25,8 @@ use tollfree::WaitPolicy;
 pub use tollfree_control::{Device, Policy, Register, Word};
 
 pub use access::{
-    AccessAction, AccessPolicy, AccessRule, AnswerEdits, CallQuota, HeaderEdits, JwtIssuer, QuotaShare,
-    RequestEdits,
+    AccessAction, AccessPolicy, AccessRule, AnswerEdits, CallQuota, ExtAuthz, HeaderEdits, JwtIssuer,
+    QuotaShare, RequestEdits,
 };
 pub use device::GroupDevice;
 pub use health_check::HealthCheck;

@@ -113,10 +113,13 @@ impl Frontend {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
+        if let Some(policy) = edge.as_ref().and_then(|edge| edge.policy()) {
+            record.admission = Admission::of_policy(policy);
+        }
         let admitted = match unclear {
             Some(refused) => Err(refused),
             None => {
-                let place = (&*record.path, route.group.as_deref());
+                let place = (&*record.path, route.group.as_deref(), began);
                 self.admit(edge.as_deref(), request.headers(), client, place).await
             }
         };
@@ -152,7 +155,7 @@ impl Frontend {
                     match self.hand_on(request, client, &config, &mut record, (deadline, rules, route)).await
                     {
                         Ok((response, place)) => {
-                            let answer = own(response, config, record);
+                            let answer = handed(response, config, record);
                             return answer.map(|answer| answer.at(place).until(deadline));
                         }
                         Err(refused) => refused,
@@ -173,13 +176,16 @@ impl Frontend {
         edge: Option<&ListenerEdge>,
         headers: &http::HeaderMap,
         client: &Client,
-        (path, group): (&str, Option<&str>),
+        (path, group, began): (&str, Option<&str>, Instant),
     ) -> Result<Admission, Refused> {
         let Some(policy) = edge.and_then(ListenerEdge::policy) else {
             return Ok(Admission::default());
         };
         let group = group.map(str::to_owned).or_else(|| self.backend_connections.group_of(path));
-        policy.admit(client, path, headers, group.as_deref()).await
+        // It may wait for keys, or for a service.
+        let deadline = deadline::end_of(headers, began)?;
+        let admission = policy.admit(client, path, headers, group.as_deref());
+        deadline::in_time(deadline, admission).await?
     }
 
     /// Has a backend connection answer.
@@ -261,7 +267,9 @@ impl Frontend {
                 record.answered_by(&place);
                 let status = inside.told(place.group(), &record.path);
                 self.metrics.monitor.failed("backend_connection", &record.path, status.message());
-                status.into_http()
+                let mut response = status.into_http();
+                record.admission.edit_answer(response.headers_mut());
+                response
             }
         };
         Ok((response, place))
@@ -283,9 +291,14 @@ impl OwnService<'_> {
     }
 }
 
-fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
-    let (mut parts, body) = response.into_parts();
-    record.admission.edit_answer(&mut parts.headers);
+/// An answer of the gateway's own.
+fn own(mut response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
+    record.admission.edit_answer(response.headers_mut());
+    handed(response, config, record)
+}
+
+fn handed(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
+    let (parts, body) = response.into_parts();
     let answer = Answer::new(body, config, record, &parts.headers);
     Response::from_parts(parts, answer)
 }

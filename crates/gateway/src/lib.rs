@@ -99,10 +99,10 @@ use crate::traces::Traces;
 pub use backends::BackendsError;
 pub use config::{
     AccessAction, AccessLogConfig, AccessPolicy, AccessRule, AnswerEdits, BackendsConfig, CallQuota, Config,
-    ConfigError, ConfigErrors, Device, EgressConfig, FileMode, Group, GroupDevice, GroupLoadBalancing,
-    HeaderEdits, HealthCheck, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig, MirrorConfig,
-    NamedCertificate, OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits, RouteRule,
-    Source, Stream, Tls, TlsVersion, TracesConfig, UserGroup, Wait, WebConfig, Word,
+    ConfigError, ConfigErrors, Device, EgressConfig, ExtAuthz, FileMode, Group, GroupDevice,
+    GroupLoadBalancing, HeaderEdits, HealthCheck, JwtIssuer, Limits, Listener, LoadBalancing, MetricsConfig,
+    MirrorConfig, NamedCertificate, OnUnconvertible, Policy, Profile, QuotaShare, Register, RequestEdits,
+    RouteRule, Source, Stream, Tls, TlsVersion, TracesConfig, UserGroup, Wait, WebConfig, Word,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use files::Finding;

@@ -184,6 +184,8 @@ pub(crate) struct Metrics {
     pub(crate) config_failures: Counter<u64, AtomicU64>,
     /// Keys of issuers that could not be read.
     pub(crate) jwks_failures: Counter<u64, AtomicU64>,
+    /// Calls that an authorization service said nothing of.
+    pub(crate) authorizer_failures: Counter<u64, AtomicU64>,
     log_lines_left_out: Counter<u64, AtomicU64>,
 }
 
@@ -234,6 +236,7 @@ impl Metrics {
             reload_failures: Counter::default(),
             config_failures: Counter::default(),
             jwks_failures: Counter::default(),
+            authorizer_failures: Counter::default(),
             log_lines_left_out: Counter::default(),
             registry: Registry::default(),
         };
@@ -374,6 +377,12 @@ impl Metrics {
         own.register("config_reload_failures", "Configs that could not be used when read again", failures);
         let copies = metrics.copies.clone();
         own.register("copies", "Copies of calls for a mirror, by what became of them", copies);
+        let failures = metrics.authorizer_failures.clone();
+        own.register(
+            "authorizer_failures",
+            "Calls that an authorization service did not answer for",
+            failures,
+        );
         let failures = metrics.jwks_failures.clone();
         own.register("jwks_failures", "Keys of token issuers that could not be read", failures);
         let left_out = "Lines that this process has not written to its log, since there were many like them";

@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     Rate,
     /// A caller has more calls under way than a quota allows.
     Quota,
+    /// An authorization service does not answer.
+    Authorizer,
     /// No such service.
     Unimplemented,
     /// Nobody is attached who serves it.
@@ -80,7 +82,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 35] = [
+    pub(crate) const ALL: [Refusal; 36] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Proxy,
@@ -105,6 +107,7 @@ impl Refusal {
         Refusal::Denied,
         Refusal::Rate,
         Refusal::Quota,
+        Refusal::Authorizer,
         Refusal::Unimplemented,
         Refusal::Absent,
         Refusal::Late,
@@ -144,6 +147,7 @@ impl Refusal {
             Refusal::Denied => "denied",
             Refusal::Rate => "rate",
             Refusal::Quota => "quota",
+            Refusal::Authorizer => "authorizer",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",
             Refusal::Late => "late",

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use super::checks::Complaints;
 use crate::policy::{AddressRange, IdentityPattern, KeySource, TextPattern, editable, settable};
+use crate::target::Name;
 
 /// What a listener's clients may do. Listeners name it by `listeners.NAME.policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,36 @@ pub struct AccessPolicy {
     pub quotas: Vec<CallQuota>,
     /// What is done to headers of calls.
     pub headers: HeaderEdits,
+    /// A service that decides, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ext_authz: Option<ExtAuthz>,
+}
+
+/// A service that decides about calls by Envoy's protocol, `envoy.service.auth.v3.Authorization`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ExtAuthz {
+    /// Where it is: `http://host:port` or `https://host:port`.
+    pub target: String,
+    /// Whose certificates are trusted at an `https://` target, a PEM file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// How long it may take.
+    #[serde(default = "timeout_ms")]
+    pub timeout_ms: u64,
+    /// What becomes of calls when it does not answer.
+    #[serde(default = "on_failure")]
+    pub on_failure: AccessAction,
+}
+
+fn timeout_ms() -> u64 {
+    200
+}
+
+fn on_failure() -> AccessAction {
+    AccessAction::Deny
 }
 
 /// What is done to headers of calls.
@@ -249,6 +280,7 @@ pub(super) fn check(config: &Config, complaints: &mut Complaints) {
         }
     }
     for (name, policy) in &config.policies {
+        check_authorizer(policy.ext_authz.as_ref(), &["policies", name, "ext_authz"], complaints);
         check_edits(policy, &["policies", name, "headers"], complaints);
     }
     for (name, issuer) in &config.jwt {
@@ -303,6 +335,27 @@ fn check_rule(rule: &AccessRule, policy: &AccessPolicy, path: &[&str], complaint
         if let Err(problem) = AddressRange::parse(address) {
             complaints.add(&at("addresses"), problem);
         }
+    }
+}
+
+fn check_authorizer(authorizer: Option<&ExtAuthz>, path: &[&str], complaints: &mut Complaints) {
+    let Some(ExtAuthz { target, ca, timeout_ms, .. }) = authorizer else { return };
+    let at = |key| [path, &[key]].concat();
+    match Name::of(target) {
+        None => complaints.add(
+            &at("target"),
+            format!("\"{target}\" is no target: write https://host:port or http://host:port"),
+        ),
+        Some(name) if name.is_tls && ca.is_none() => {
+            complaints.add(&at("ca"), "is missing: name whose certificates to trust at target, a PEM file");
+        }
+        Some(name) if !name.is_tls && ca.is_some() => {
+            complaints.add(&at("ca"), "is for an https:// target: leave it out");
+        }
+        Some(_) => {}
+    }
+    if !(1..=60_000).contains(timeout_ms) {
+        complaints.add(&at("timeout_ms"), format!("{timeout_ms} is out of bounds: write 1 to 60000"));
     }
 }
 

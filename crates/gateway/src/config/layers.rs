@@ -449,6 +449,14 @@ mod tests {
             "[listeners.a]\naddress = \"a:1\"\ntls = { certificate = \"c\", key = \"k\", min_version = \"1.1\" }\n",
             &["s.toml:3: listeners.a.tls.min_version", "1.2"],
         ),
+        (
+            "[policies.p.ext_authz]\ntarget = \"localhost:1\"\ntimeout_ms = 0\n",
+            &["s.toml:2: policies.p.ext_authz.target", "http://host:port", "s.toml:3:", "60000"],
+        ),
+        (
+            "[policies.p.ext_authz]\ntarget = \"https://localhost:1\"\n",
+            &["policies.p.ext_authz.ca", "missing"],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "egress.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

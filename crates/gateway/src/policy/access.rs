@@ -7,6 +7,7 @@ use http::{HeaderMap, header};
 use tonic::Status;
 
 use super::admission::Admission;
+use super::authorizer::{AskedCall, Authorizer};
 use super::caller::CallerIdentity;
 use super::edits::ReadyEdits;
 use super::issuer::{Issuer, Unaccepted};
@@ -36,6 +37,7 @@ pub(crate) struct ListenerPolicy {
     default: AccessAction,
     quotas: Vec<Arc<Quota>>,
     edits: ReadyEdits,
+    authorizer: Option<Authorizer>,
 }
 
 impl ReadyRule {
@@ -90,7 +92,11 @@ impl ListenerPolicy {
     ///
     /// # Errors
     /// A pattern is of no use.
-    pub(super) fn new(config: &AccessPolicy, issuers: Vec<Arc<Issuer>>) -> Result<ListenerPolicy, String> {
+    pub(super) fn new(
+        config: &AccessPolicy,
+        issuers: Vec<Arc<Issuer>>,
+        authorizer: Option<Authorizer>,
+    ) -> Result<ListenerPolicy, String> {
         let rules: Vec<_> = config.rules.iter().map(ReadyRule::new).collect::<Result<_, _>>()?;
         let default = config.default.unwrap_or(match rules.is_empty() {
             true => AccessAction::Allow,
@@ -99,7 +105,7 @@ impl ListenerPolicy {
         let quotas = config.quotas.iter().map(|quota| Quota::new(quota).map(Arc::new));
         let quotas = quotas.collect::<Result<_, _>>()?;
         let edits = ReadyEdits::new(&config.headers)?;
-        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default, quotas, edits })
+        Ok(ListenerPolicy { config: config.clone(), issuers, rules, default, quotas, edits, authorizer })
     }
 
     /// Whether it is what a config and issuers would make.
@@ -127,8 +133,15 @@ impl ListenerPolicy {
         let caller = self.authenticate(client, headers).await?;
         self.authorize(&caller, path, headers)?;
         let holds = self.count(&caller, path, group)?;
+        let authorized = match &self.authorizer {
+            None => None,
+            Some(authorizer) => {
+                let asked = AskedCall { caller: &caller, path, headers, group };
+                Some(Box::pin(authorizer.check(&asked)).await?)
+            }
+        };
         let identity = caller.name().unwrap_or_default();
-        Ok(Admission::new(self.clone(), caller.token().cloned(), identity, holds))
+        Ok(Admission::new(self.clone(), caller.token().cloned(), identity, holds).authorized(authorized))
     }
 
     /// Counts a call in all quotas that are for it.

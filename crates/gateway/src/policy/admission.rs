@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::access::ListenerPolicy;
+use super::authorizer::AuthorizedEdits;
 use super::quota::QuotaHold;
 use super::token::Token;
 
@@ -16,6 +17,7 @@ pub(crate) struct Admission {
     identity: String,
     /// What it has of quotas.
     holds: Vec<QuotaHold>,
+    authorized: Option<AuthorizedEdits>,
 }
 
 impl Admission {
@@ -25,7 +27,17 @@ impl Admission {
         identity: String,
         holds: Vec<QuotaHold>,
     ) -> Admission {
-        Admission { policy: Some(policy), token, identity, holds }
+        Admission { policy: Some(policy), token, identity, holds, authorized: None }
+    }
+
+    /// Of a call that a policy refuses, or is about to look at: its answer has the policy's headers.
+    pub(crate) fn of_policy(policy: &Arc<ListenerPolicy>) -> Admission {
+        Admission { policy: Some(policy.clone()), ..Admission::default() }
+    }
+
+    /// With what an authorization service edits.
+    pub(super) fn authorized(self, authorized: Option<AuthorizedEdits>) -> Admission {
+        Admission { authorized, ..self }
     }
 
     /// The name that its caller goes by; empty without one.
@@ -38,12 +50,18 @@ impl Admission {
         if let Some(policy) = &self.policy {
             policy.edits().edit_request(headers, self.token.as_ref());
         }
+        if let Some(authorized) = &self.authorized {
+            authorized.edit_request(headers);
+        }
     }
 
     /// Puts an answer's headers in order for the client.
     pub(crate) fn edit_answer(&self, headers: &mut HeaderMap) {
         if let Some(policy) = &self.policy {
             policy.edits().edit_answer(headers);
+        }
+        if let Some(authorized) = &self.authorized {
+            authorized.edit_answer(headers);
         }
     }
 

@@ -4,6 +4,8 @@
 
 mod access;
 mod admission;
+mod authorizer;
+mod authz_messages;
 mod caller;
 mod edits;
 mod issuer;
@@ -33,6 +35,7 @@ use crate::config::{Config, Listener};
 use crate::metrics::Metrics;
 use crate::proxied::{TrustedSources, forwarded_for};
 use crate::refusal::Refused;
+use authorizer::Authorizer;
 use issuer::{Followed, Issuer};
 use route::RouteRules;
 
@@ -121,7 +124,7 @@ impl ListenerPolicies {
     /// # Errors
     /// A file is of no use.
     pub(crate) fn prepare(&self, config: &Config) -> Result<PreparedPolicies, PolicyError> {
-        prepare(config, &self.held.load())
+        prepare(config, &self.held.load(), Some(&self.metrics))
     }
 
     /// Has policies hold from here on. Must be called in a runtime.
@@ -158,11 +161,15 @@ impl ListenerPolicies {
 /// # Errors
 /// A file is of no use.
 pub(crate) fn check(config: &Config) -> Result<(), PolicyError> {
-    prepare(config, &HeldPolicies::none()).map(drop)
+    prepare(config, &HeldPolicies::none(), None).map(drop)
 }
 
 /// What is the same as before stays as it is, with what it has counted.
-fn prepare(config: &Config, before: &HeldPolicies) -> Result<PreparedPolicies, PolicyError> {
+fn prepare(
+    config: &Config,
+    before: &HeldPolicies,
+    metrics: Option<&Arc<Metrics>>,
+) -> Result<PreparedPolicies, PolicyError> {
     let mut issuers = BTreeMap::new();
     for (name, own) in &config.jwt {
         let known = before.issuers.get(name).map(|followed| followed.issuer().clone());
@@ -181,10 +188,15 @@ fn prepare(config: &Config, before: &HeldPolicies) -> Result<PreparedPolicies, P
         let known = before.policies.get(name).filter(|known| known.is_of(policy, &own));
         let ready = match known {
             Some(known) => known.clone(),
-            None => Arc::new(
-                ListenerPolicy::new(policy, own)
-                    .map_err(|problem| PolicyError { key: format!("policies.{name}"), problem })?,
-            ),
+            None => {
+                let wrong = |(key, problem)| PolicyError { key: format!("policies.{name}{key}"), problem };
+                let authorizer = policy.ext_authz.as_ref().map(Authorizer::prepare).transpose();
+                let authorizer =
+                    authorizer.map_err(|(key, problem)| wrong((format!(".ext_authz.{key}"), problem)))?;
+                let authorizer = authorizer.map(|authorizer| authorizer.counted_by(metrics));
+                let ready = ListenerPolicy::new(policy, own, authorizer);
+                Arc::new(ready.map_err(|problem| wrong((String::new(), problem)))?)
+            }
         };
         policies.insert(name.clone(), ready);
     }

@@ -5,6 +5,7 @@ mod access_certificates;
 mod access_log;
 mod answers;
 mod arrivals;
+mod authorizer;
 mod batch_ends;
 mod batches;
 mod calls;
