@@ -16,6 +16,7 @@ mod crowds;
 mod cut;
 mod deadlines;
 mod direct_connections;
+mod edge;
 mod edits;
 mod egress;
 mod egress_limits;
