@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::checks::Complaints;
-use crate::policy::{AddressRange, IdentityPattern, KeySource, TextPattern, editable, settable};
+use super::edits::{self, HeaderEdits};
+use super::quotas::{self, CallQuota};
+use crate::policy::{AddressRange, IdentityPattern, KeySource, TextPattern};
 use crate::target::Name;
 
 /// What a listener's clients may do. Listeners name it by `listeners.NAME.policy`.
@@ -61,114 +63,6 @@ fn timeout_ms() -> u64 {
 
 fn on_failure() -> AccessAction {
     AccessAction::Deny
-}
-
-/// What is done to headers of calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct HeaderEdits {
-    /// Headers of requests, before a backend gets them.
-    pub request: RequestEdits,
-    /// Headers of answers, before the client gets them.
-    pub answer: AnswerEdits,
-}
-
-/// What is done to headers of requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct RequestEdits {
-    /// Headers that are removed.
-    pub remove: BTreeSet<String>,
-    /// Headers that are set, in place of what the client has sent.
-    pub set: BTreeMap<String, String>,
-    /// Headers that are set to a claim of the token, in place of what the client has sent.
-    pub claims: BTreeMap<String, String>,
-}
-
-/// What is done to headers of answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct AnswerEdits {
-    /// Headers, and trailers, that are removed.
-    pub remove: BTreeSet<String>,
-    /// Headers that are set, in place of what the backend has sent.
-    pub set: BTreeMap<String, String>,
-}
-
-/// How many calls there may be in a time, and at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct CallQuota {
-    /// By what calls are counted apart. Without any, they are counted together.
-    pub by: BTreeSet<QuotaShare>,
-    /// The callers that it is for, as in rules. Without any, all.
-    pub identities: Vec<String>,
-    /// Services and methods that it is for. Without any, all.
-    pub methods: BTreeSet<String>,
-    /// Groups that it is for. Without any, all.
-    pub groups: BTreeSet<String>,
-    /// Calls that may begin in each `every_ms`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calls: Option<u32>,
-    /// The time for `calls`.
-    pub every_ms: u64,
-    /// Calls that may begin at once after a rest. Without it, as many as `calls`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u32>,
-    /// Calls that may be under way at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub concurrent: Option<u32>,
-}
-
-/// By what a quota counts calls apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum QuotaShare {
-    /// The caller's name: the subject of its token, else a name of its certificate, else its address.
-    Identity,
-    /// The client's address; of IPv6, its /64.
-    Address,
-    /// The method.
-    Method,
-    /// The group that gets the call.
-    Group,
-}
-
-impl Default for CallQuota {
-    fn default() -> CallQuota {
-        CallQuota {
-            by: BTreeSet::new(),
-            identities: Vec::new(),
-            methods: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            calls: None,
-            every_ms: 1000,
-            burst: None,
-            concurrent: None,
-        }
-    }
-}
-
-impl CallQuota {
-    /// Calls that may begin in a second, in the long run.
-    pub(crate) fn per_s(&self) -> f64 {
-        f64::from(self.calls.unwrap_or_default()) * 1000.0 / self.every_ms.max(1) as f64
-    }
-
-    /// Calls that may begin at once.
-    pub(crate) fn burst(&self) -> f64 {
-        f64::from(self.burst.or(self.calls).unwrap_or_default())
-    }
 }
 
 /// A rule of a policy. It matches a call to which everything applies that it says; of a list, one is enough.
@@ -276,12 +170,12 @@ pub(super) fn check(config: &Config, complaints: &mut Complaints) {
     }
     for (name, policy) in &config.policies {
         for (nth, quota) in policy.quotas.iter().enumerate() {
-            check_quota(quota, config, &["policies", name, "quotas", &nth.to_string()], complaints);
+            quotas::check(quota, config, &["policies", name, "quotas", &nth.to_string()], complaints);
         }
     }
     for (name, policy) in &config.policies {
         check_authorizer(policy.ext_authz.as_ref(), &["policies", name, "ext_authz"], complaints);
-        check_edits(policy, &["policies", name, "headers"], complaints);
+        edits::check(policy, &["policies", name, "headers"], complaints);
     }
     for (name, issuer) in &config.jwt {
         check_issuer(name, issuer, complaints);
@@ -356,61 +250,6 @@ fn check_authorizer(authorizer: Option<&ExtAuthz>, path: &[&str], complaints: &m
     }
     if !(1..=60_000).contains(timeout_ms) {
         complaints.add(&at("timeout_ms"), format!("{timeout_ms} is out of bounds: write 1 to 60000"));
-    }
-}
-
-fn check_edits(policy: &AccessPolicy, path: &[&str], complaints: &mut Complaints) {
-    let HeaderEdits { request, answer } = &policy.headers;
-    for (side, remove, set) in
-        [("request", &request.remove, &request.set), ("answer", &answer.remove, &answer.set)]
-    {
-        for problem in remove.iter().filter_map(|name| editable(name).err()) {
-            complaints.add(&[path, &[side, "remove"]].concat(), problem);
-        }
-        for (name, value) in set {
-            let value = http::HeaderValue::from_str(value);
-            let checked = settable(name).map(drop).and_then(|()| {
-                value.map(drop).map_err(|_| "is no value of a header: write visible ASCII".to_owned())
-            });
-            if let Err(problem) = checked {
-                complaints.add(&[path, &[side, "set", name]].concat(), problem);
-            }
-        }
-    }
-    for name in request.claims.keys() {
-        let at = [path, &["request", "claims", name]].concat();
-        if let Err(problem) = settable(name) {
-            complaints.add(&at, problem);
-        } else if policy.jwt.is_empty() {
-            complaints.add(&at, "needs tokens that are checked: name their issuer in the policy's jwt");
-        }
-    }
-}
-
-fn check_quota(quota: &CallQuota, config: &Config, path: &[&str], complaints: &mut Complaints) {
-    let at = |key| [path, &[key]].concat();
-    for identity in &quota.identities {
-        if let Err(problem) = IdentityPattern::parse(identity) {
-            complaints.add(&at("identities"), problem);
-        }
-    }
-    methods(&quota.methods, &at("methods"), complaints);
-    for group in quota.groups.iter().filter(|group| !config.groups.contains_key(*group)) {
-        complaints.add(&at("groups"), format!("there is no group \"{group}\": name it under [groups]"));
-    }
-    if quota.calls.is_none() && quota.concurrent.is_none() {
-        complaints.add(path, "limits nothing: write calls, concurrent or both");
-    }
-    for (key, value) in [("calls", quota.calls), ("burst", quota.burst), ("concurrent", quota.concurrent)] {
-        if value == Some(0) {
-            complaints.add(&at(key), "0 is too little: write at least 1, or leave the key out");
-        }
-    }
-    if quota.burst.is_some() && quota.calls.is_none() {
-        complaints.add(&at("burst"), "is for a quota with calls: write calls, too");
-    }
-    if !(1..=86_400_000).contains(&quota.every_ms) {
-        complaints.add(&at("every_ms"), format!("{} is out of bounds: write 1 to 86400000", quota.every_ms));
     }
 }
 
