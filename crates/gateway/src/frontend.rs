@@ -234,6 +234,8 @@ impl Frontend {
         let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);
         let (place, asked) =
             arrival::place(&self.backend_connections, &mut wanted, (&passage, limits), asked).await?;
+        let bound = record.admission.bind(&record.path, place.group())?;
+        wanted.group = bound.as_deref().or(wanted.group);
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
         deadline::shrink(&mut parts.headers, record.began)?;

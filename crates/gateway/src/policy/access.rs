@@ -75,12 +75,16 @@ impl ReadyRule {
         headers: &HeaderMap,
         address: Option<IpAddr>,
     ) -> bool {
+        let has_headers = match self.action {
+            AccessAction::Allow => self.headers.match_all(headers),
+            AccessAction::Deny => self.headers.match_some(headers),
+        };
         let has_claim = |(name, pattern): &(String, TextPattern)| {
             caller.token().is_some_and(|token| token.has_claim(name, pattern))
         };
         (self.identities.is_empty() || self.identities.iter().any(|identity| identity.matches(caller)))
             && has_method(&self.methods, path)
-            && self.headers.match_all(headers)
+            && has_headers
             && self.claims.iter().all(has_claim)
             && (self.addresses.is_empty()
                 || address.is_some_and(|address| self.addresses.iter().any(|range| range.contains(address))))
@@ -112,6 +116,11 @@ impl ListenerPolicy {
     pub(super) fn is_of(&self, config: &AccessPolicy, issuers: &[Arc<Issuer>]) -> bool {
         let same = self.issuers.iter().zip(issuers).all(|(own, other)| Arc::ptr_eq(own, other));
         self.config == *config && self.issuers.len() == issuers.len() && same
+    }
+
+    /// Whether only some groups are served.
+    pub(super) fn has_groups(&self) -> bool {
+        !self.config.groups.is_empty()
     }
 
     pub(super) fn edits(&self) -> &ReadyEdits {
@@ -160,9 +169,9 @@ impl ListenerPolicy {
 
     /// # Errors
     /// There is no such method here.
-    fn check_served(&self, path: &str, group: Option<&str>) -> Result<(), Refused> {
-        let has_group =
-            self.config.groups.is_empty() || group.is_none_or(|group| self.config.groups.contains(group));
+    pub(super) fn check_served(&self, path: &str, group: Option<&str>) -> Result<(), Refused> {
+        // Where nobody is there yet, it is looked at again when somebody is.
+        let has_group = !self.has_groups() || group.is_none_or(|group| self.config.groups.contains(group));
         match has_group && has_method(&self.config.methods, path) {
             true => Ok(()),
             false => Err(Refused {

@@ -8,6 +8,7 @@ use super::access::ListenerPolicy;
 use super::authorizer::AuthorizedEdits;
 use super::quota::QuotaHold;
 use super::token::Token;
+use crate::refusal::Refused;
 
 /// What is known of a call by its policy, until it ends.
 #[derive(Default)]
@@ -43,6 +44,16 @@ impl Admission {
     /// The name that its caller goes by; empty without one.
     pub(crate) fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Holds a call that has a place to the groups of its policy: it may have waited until somebody came. The group, where it may have
+    /// no other from here on.
+    ///
+    /// # Errors
+    /// The group is not served by its listener.
+    pub(crate) fn bind(&self, path: &str, group: &str) -> Result<Option<String>, Refused> {
+        let Some(policy) = self.policy.as_ref().filter(|policy| policy.has_groups()) else { return Ok(None) };
+        policy.check_served(path, Some(group)).map(|()| Some(group.to_owned()))
     }
 
     /// Puts a request's headers in order for a backend.

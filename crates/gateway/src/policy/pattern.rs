@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
 
 use super::caller::CallerIdentity;
@@ -24,6 +24,10 @@ impl TextPattern {
             true => Err("an empty pattern matches nothing: write a text, or * for any".into()),
             false => Ok(TextPattern { parts: pattern.split('*').map(str::to_owned).collect() }),
         }
+    }
+
+    fn matches_value(&self, value: &HeaderValue) -> bool {
+        self.matches(&String::from_utf8_lossy(value.as_bytes()))
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
@@ -51,11 +55,18 @@ impl HeaderPatterns {
         parsed.collect::<Result<_, _>>().map(HeaderPatterns)
     }
 
-    /// Whether there is a value for each.
+    /// Whether each has a value that matches.
+    pub(crate) fn match_some(&self, headers: &HeaderMap) -> bool {
+        self.0.iter().all(|(name, pattern)| {
+            headers.get_all(name.as_str()).iter().any(|value| pattern.matches_value(value))
+        })
+    }
+
+    /// Whether each has a value, and all of its values match: a client may send another value behind the one that a rule looks for.
     pub(crate) fn match_all(&self, headers: &HeaderMap) -> bool {
         self.0.iter().all(|(name, pattern)| {
-            let mut values = headers.get_all(name.as_str()).iter();
-            values.any(|value| pattern.matches(&String::from_utf8_lossy(value.as_bytes())))
+            headers.contains_key(name.as_str())
+                && headers.get_all(name.as_str()).iter().all(|value| pattern.matches_value(value))
         })
     }
 }

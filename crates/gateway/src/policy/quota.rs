@@ -93,7 +93,15 @@ impl Quota {
         let mut key = String::new();
         for share in &self.config.by {
             match share {
-                QuotaShare::Identity => key += &caller.name().unwrap_or_else(|| caller.client().network()),
+                QuotaShare::Identity => {
+                    key += &caller.name().unwrap_or_else(|| caller.client().network());
+                    // Issuers may have the same subjects.
+                    caller
+                        .token()
+                        .iter()
+                        .flat_map(|token| token.claim("iss"))
+                        .for_each(|issuer| key += &issuer);
+                }
                 QuotaShare::Address => key += &caller.client().network(),
                 QuotaShare::Method => key += path,
                 QuotaShare::Group => key += group.unwrap_or_default(),

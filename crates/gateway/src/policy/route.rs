@@ -102,7 +102,7 @@ impl RouteRules {
         let rule = self
             .0
             .iter()
-            .find(|rule| has_method(&rule.config.methods, path) && rule.headers.match_all(headers));
+            .find(|rule| has_method(&rule.config.methods, path) && rule.headers.match_some(headers));
         rule.map_or_else(Route::default, ReadyRoute::route)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tollfree_control::ConnectionState;
 use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tonic::transport::Channel;
@@ -246,7 +247,8 @@ async fn an_unknown_key_has_the_keys_read_again_but_not_each_time() {
         assert!(began.elapsed() < PATIENCE, "the new key is not used");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    for _ in 0..20 {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(500) {
         call(&client, &TokenSigner::new("nobody").token("alice")).await.unwrap_err();
     }
     assert_eq!(server.asked.load(Ordering::SeqCst) - asked, 1);
@@ -338,4 +340,26 @@ async fn a_listener_serves_the_groups_and_methods_of_its_policy() {
     call_with(&client, "", "").await.unwrap();
     // The gateway's own services are methods like others.
     assert_eq!(lab.health("").await.unwrap_err(), Code::Unimplemented);
+}
+
+/// Who serves a call may come while it waits.
+#[tokio::test]
+async fn a_call_that_waits_is_not_given_to_a_group_that_its_listener_does_not_serve() {
+    let config = "listeners.world.policy = \"p\"\nlimits.attach_wait_ms = 60000\n[groups.a]\n[groups.b]\n[policies.p]\ngroups = [\"a\"]\n";
+    let lab = Lab::start(config).await;
+    let client = lab.client().await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { call_with(&client, "", "").await }
+    });
+    let began = Instant::now();
+    let waits = |connection: &ConnectionState| connection.kind == "world" && connection.calls == 1;
+    while !ConnectionState::read_all(&lab.backends()).await.unwrap().iter().any(waits) {
+        assert!(began.elapsed() < PATIENCE, "the call does not come");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let other = lab.attach("b").await;
+    let status = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented, "{status}");
+    assert_eq!(other.probe.begun.load(Ordering::SeqCst), 0);
 }

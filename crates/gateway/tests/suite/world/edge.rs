@@ -11,6 +11,7 @@ use tollfree_stubs::probe::Ask;
 
 use super::issuer::{AUDIENCE, ISSUER, KeyAnswer, KeyServer, TokenSigner, key_set};
 use super::lab::{Lab, PATIENCE};
+use super::reload::reload;
 
 const UNARY: &str = "tollfree.probe.v1.Probe/Unary";
 
@@ -230,4 +231,30 @@ async fn a_refusal_is_an_answer_of_grpc_and_its_connection_goes_on() {
     assert_eq!(lab.refused("unauthenticated").await, 20.0);
     drop(client);
     connection.abort();
+}
+
+/// A backend may look at the value that a rule has not looked for.
+#[tokio::test]
+async fn a_second_value_of_a_header_does_not_open_what_the_first_one_opens() {
+    let policy = |rule: &str| format!("listeners.world.policy = \"p\"\n[policies.p]\n{rule}\n");
+    let lab =
+        Lab::start(&policy("rules = [{ action = \"allow\", headers = { x-tenant = \"acme*\" } }]")).await;
+    let _attached = lab.attach("default").await;
+    let tenants =
+        |all: &[&str]| all.iter().map(|tenant| ("x-tenant", tenant.as_bytes().to_vec())).collect::<Vec<_>>();
+    for (all, expected) in [
+        (&["acme"][..], "0"),
+        (&["acme", "acme-2"], "0"),
+        (&["acme", "evil"], "16"),
+        (&["evil", "acme"], "16"),
+        (&[], "16"),
+    ] {
+        assert_eq!(code(&call(&lab, UNARY, &tenants(all)).await), expected, "{all:?}");
+    }
+    let deny =
+        policy("default = \"allow\"\nrules = [{ action = \"deny\", headers = { x-tenant = \"evil\" } }]");
+    reload(&lab, &deny).await.unwrap();
+    for (all, expected) in [(&["acme"][..], "0"), (&["acme", "evil"], "16"), (&[], "0")] {
+        assert_eq!(code(&call(&lab, UNARY, &tenants(all)).await), expected, "{all:?}");
+    }
 }
