@@ -20,9 +20,9 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
+use super::edge::{ask, framed};
 use super::lab::{Lab, PATIENCE};
 use super::reload::reload;
-use super::web::{ask, framed};
 
 #[derive(Clone, PartialEq, Message)]
 struct Question {

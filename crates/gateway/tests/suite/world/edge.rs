@@ -16,13 +16,13 @@ use super::reload::reload;
 const UNARY: &str = "tollfree.probe.v1.Probe/Unary";
 
 /// What came of a request.
-struct Came {
-    status: StatusCode,
-    headers: HeaderMap,
-    trailers: Option<HeaderMap>,
+pub(crate) struct Came {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) trailers: Option<HeaderMap>,
 }
 
-async fn ask<V: AsRef<[u8]>>(
+pub(crate) async fn ask<V: AsRef<[u8]>>(
     lab: &Lab,
     method: Method,
     path: &str,
@@ -57,7 +57,7 @@ async fn ask<V: AsRef<[u8]>>(
 }
 
 /// A message in a frame of gRPC's.
-fn framed(message: &impl Message) -> Vec<u8> {
+pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat()
 }
