@@ -30,6 +30,8 @@ mod config;
 mod connection;
 mod connections;
 mod conversion;
+#[cfg(test)]
+mod dashboards;
 mod deadline;
 mod descriptors;
 mod egress;
