@@ -135,7 +135,7 @@ pub(crate) unsafe fn read<T: Growing>(from: *const T) -> Result<T, Failure> {
 /// Checks that a structure can be written.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 pub(crate) unsafe fn check_writable<T: Growing>(to: *mut T) -> Result<(), Failure> {
     if to.is_null() {
         return Err(Failure::null("a structure"));

@@ -46,7 +46,7 @@ pub struct Config {
     /// A server: the tokens that it gives out over TCP, where it does. Clients may present them in their handshakes.
     pub tokens: Option<Arc<Tokens>>,
     /// A server: says how busy it is to clients that want to know
-    /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
+    /// (`Attachment::report_load` of the tokio driver). A client: wants to know.
     pub load: bool,
     /// A server: who comes.
     pub accepts: Accepts,
@@ -55,7 +55,7 @@ pub struct Config {
     /// A client: the target that it calls by way of the gateway that it connects to.
     pub via: Option<Arc<str>>,
     /// The name of the pool that this process is a member of, where messages may be segmented messages of it
-    /// ([`OutgoingMessage::segmented`](crate::OutgoingMessage::segmented)). They may only if the peer names the same one.
+    /// (`OutgoingMessage::segmented` of a session). They may only if the peer names the same one.
     pub pool: Option<[u8; POOL_ID_LEN]>,
     /// A gateway, and a server that attaches to one: messages to the server may be segmented messages of a pool that it joins later on, when the
     /// gateway has named it.

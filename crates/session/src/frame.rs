@@ -70,7 +70,7 @@ impl Frame {
         self.flags & flag != 0
     }
 
-    /// Whether it says all that a client says on a call, and no more than a [`SingleFrame`](crate::Whole) holds: the message is in
+    /// Whether it says all that a client says on a call, and no more than a [`SingleFrame`](crate::SingleFrame) holds: the message is in
     /// the frame itself, and neither compressed nor a segmented message.
     #[inline]
     pub(crate) fn is_whole_request(&self) -> bool {

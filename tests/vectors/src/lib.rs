@@ -1,6 +1,6 @@
 //! The test vectors of `spec/vectors` as cases, and the runner that asks an implementation's program for each.
 //!
-//! `spec/runner.md` has the protocol. [`cases`] gives the cases, [`run`] starts a program and compares what it says.
+//! `spec/runner.md` has the protocol. [`cases`] gives the cases, [`run()`] starts a program and compares what it says.
 #![forbid(unsafe_code)]
 
 mod case;

@@ -23,7 +23,7 @@ use crate::typed::Named as _;
 
 /// Serves calls of any method and any kind with one handler, which is given the method, the request's metadata and its messages, and gives
 /// metadata and the messages of the answer: one, for methods that have one. An error among them ends the call with that status; trailing metadata of a
-/// call that ends well are given by [`Trailers`].
+/// call that ends well are given by [`Trailers`](crate::by_bytes::Trailers).
 ///
 /// The request of a call that its client has left ends with an error. A handler that passes messages on must not take that for their end:
 /// [`Client::pass_on`](crate::by_bytes::Client::pass_on) does not.
