@@ -216,7 +216,7 @@ impl Method {
             let start = CallStart { path: &path, metadata, deadline_ns, message: first, is_last };
             match leader.events().channel_call(channel, start, terms) {
                 Ok(call) => leader.begin(call, mailbox),
-                Err(_) => mailbox.fail(crate::events::status(1, "the channel was closed")),
+                Err(_) => mailbox.fail(Status::here(1, "the channel was closed")),
             }
         }
     }

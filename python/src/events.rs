@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use tollfree_driver_blocking::{Event, Pool, Status};
-use tollfree_layout::metadata;
+use tollfree_driver_blocking::{Event, Pool};
 
 use crate::pieces::received;
 
@@ -36,13 +35,6 @@ pub(crate) mod kind {
     pub(crate) const NOT_ATTACHED: u8 = 11;
     /// `(REFUSED, words)`: a client was.
     pub(crate) const REFUSED: u8 = 12;
-}
-
-/// A status of this end's, in words.
-pub(crate) fn status(code: u16, words: &str) -> Status {
-    let mut block = Vec::new();
-    let _ = metadata::pack(&mut block, "grpc-message", words.as_bytes());
-    Status { code, metadata: block.into(), unprocessed: false }
 }
 
 fn bytes<'py>(py: Python<'py>, bytes: &Bytes) -> Bound<'py, PyAny> {

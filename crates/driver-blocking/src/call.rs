@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollfree_driver_loop::{CallError, CallId, EventLoop, Message, Status};
-use tollfree_layout::metadata;
 
 use crate::host::Threads;
 use crate::leader::next_number;
@@ -25,13 +24,6 @@ pub(crate) const UNAVAILABLE: u16 = 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing came within {0:?}")]
 pub struct Late(pub Duration);
-
-/// A status of this end's, in words.
-pub(crate) fn status(code: u16, words: &str) -> Status {
-    let mut block = Vec::new();
-    let _ = metadata::pack(&mut block, "grpc-message", words.as_bytes());
-    Status { code, metadata: block.into(), unprocessed: false }
-}
 
 /// What both ends of a call have: a mailbox, and a loop to have things done.
 #[derive(Clone, Debug)]
@@ -130,7 +122,7 @@ impl End {
 
     /// Ends it here, unless it is over; the peer is told that code.
     pub(crate) fn cancel(&self, code: u16) {
-        if !self.shared.end(&self.mailbox, status(code, "this end has cancelled the call")) {
+        if !self.shared.end(&self.mailbox, Status::here(code, "this end has cancelled the call")) {
             return;
         }
         let mailbox = self.mailbox.clone();
@@ -194,7 +186,7 @@ impl Call {
     /// How the call has ended; waits for that. Messages that came before can still be received.
     pub fn status(&self) -> Status {
         let _ = self.end.wait(|news| news.status().is_some(), None);
-        self.end.status().unwrap_or_else(|| status(UNAVAILABLE, "the loop of the call was closed"))
+        self.end.status().unwrap_or_else(|| Status::here(UNAVAILABLE, "the loop of the call was closed"))
     }
 
     /// The only message of the answer; waits for the call's end.
@@ -209,9 +201,9 @@ impl Call {
         let mut news = self.end.mailbox.lock();
         match (news.next_message(), news.has_message()) {
             (Some((message, _)), false) => Ok(message),
-            (None, _) => Err(status(INTERNAL, "the answer has no message, where there has to be one")),
+            (None, _) => Err(Status::here(INTERNAL, "the answer has no message, where there has to be one")),
             (Some(_), true) => {
-                Err(status(INTERNAL, "the answer has several messages, where there has to be one"))
+                Err(Status::here(INTERNAL, "the answer has several messages, where there has to be one"))
             }
         }
     }

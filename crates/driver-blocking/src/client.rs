@@ -10,7 +10,7 @@ use tollfree_driver_loop::{
     ConnectError, ConnectErrorKind, LoopConfig, Message, SessionId, Status,
 };
 
-use crate::call::{Call, End, Late, UNAVAILABLE, status};
+use crate::call::{Call, End, Late, UNAVAILABLE};
 use crate::host::Threads;
 use crate::leader::{Leader, Told};
 use crate::mailbox::Mailbox;
@@ -162,7 +162,7 @@ impl Channel {
             match start.with(|start| leader.events().channel_call(id, start, terms)) {
                 Ok(call) => leader.begin(call, mailbox),
                 Err(error) => {
-                    mailbox.tell(|news| news.end(status(UNAVAILABLE, &error.to_string())));
+                    mailbox.tell(|news| news.end(Status::here(UNAVAILABLE, &error.to_string())));
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! threads; what comes for others it puts into their mailboxes, and it hands the loop on as soon as it has its own. Threads take turns in the order
 //! in which they came, so none waits for hundreds of another's calls. A [`Server`] runs a handler for each call, in the thread that took it.
 //!
-//! Messages are bytes as gRPC has them between its prefixes; metadata are blocks ([`tollfree_layout::metadata`]).
+//! Messages are bytes as gRPC has them between its prefixes; metadata are blocks, as the loop has them.
 //!
 //! # Example
 //! ```

@@ -253,7 +253,7 @@ impl Serving {
                         Ok(()) => "the handler has not answered the call",
                         Err(_) => "the handler has panicked",
                     };
-                    let _ = call.answer_end(UNKNOWN, crate::call::status(UNKNOWN, words).metadata);
+                    let _ = call.answer_end(UNKNOWN, Status::here(UNKNOWN, words).metadata);
                 }
                 let took_ns = (!call.has_waited.load(Ordering::Relaxed)).then(|| now_ns() - began_ns);
                 self.leaves_room();

@@ -163,8 +163,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// A status of this end's, in words.
-    fn here(code: u16, words: &str) -> Status {
+    /// A status of this end's, in words: 1 KiB of them at most, and what is not ASCII as spaces.
+    pub fn here(code: u16, words: &str) -> Status {
         let mut block = Vec::new();
         // Percent-encoding leaves ASCII text as it is.
         let words: String = words

@@ -363,7 +363,7 @@ struct Caller {
 impl Caller {
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
         let Caller { frontend, client, meter } = self;
-        Ok(frontend.answer(request, &client, meter).await)
+        Ok(frontend.answer(request, &client, meter, Ok(())).await)
     }
 
     async fn answer_browser(

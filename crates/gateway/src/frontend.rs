@@ -68,12 +68,13 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    /// Answers a call. Dropping the future, or the body that it gives, cancels the call.
+    /// Answers a call, or refuses it where its door says so already. Dropping the future, or the body that it gives, cancels the call.
     pub(crate) async fn answer<B: RequestBody>(
         &self,
         mut request: Request<B>,
         client: &Arc<Client>,
         meter: Arc<Meter>,
+        door: Result<(), Refused>,
     ) -> Response<Answer> {
         // One config for all of the call.
         let config = self.config.load_full();
@@ -116,7 +117,7 @@ impl Frontend {
         if let Some(policy) = edge.as_ref().and_then(|edge| edge.policy()) {
             record.admission = Admission::of_policy(policy);
         }
-        let admitted = match unclear {
+        let admitted = match unclear.or(door.err()) {
             Some(refused) => Err(refused),
             None => {
                 let place = (&*record.path, route.group.as_deref(), began);

@@ -12,13 +12,13 @@ pub struct WebConfig {
     pub origins: Vec<String>,
     /// Whether pages may send cookies and certificates. Not for all origins.
     pub credentials: bool,
-    /// How long a browser need not ask again whether a page may call, in seconds.
-    pub max_age_s: u32,
+    /// How long a browser need not ask again whether a page may call, in milliseconds.
+    pub max_age_ms: u32,
 }
 
 impl Default for WebConfig {
     fn default() -> WebConfig {
-        WebConfig { origins: Vec::new(), credentials: false, max_age_s: 7200 }
+        WebConfig { origins: Vec::new(), credentials: false, max_age_ms: 7_200_000 }
     }
 }
 

@@ -28,16 +28,6 @@ pub(crate) enum WebAnswer {
     Web { answer: Answer, form: Form },
 }
 
-impl WebAnswer {
-    pub(super) fn plain(answer: Answer) -> WebAnswer {
-        WebAnswer::Plain(answer)
-    }
-
-    pub(super) fn of(answer: Answer, form: Form) -> WebAnswer {
-        WebAnswer::Web { answer, form }
-    }
-}
-
 impl Body for WebAnswer {
     type Data = Bytes;
     type Error = Status;

@@ -7,7 +7,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use tonic::Status;
+
 use crate::config::WebConfig;
+use crate::refusal::{Refusal, Refused};
 use crate::web::WebAnswer;
 
 /// What a browser may always show of a response.
@@ -20,7 +23,7 @@ pub(super) enum Cors {
     /// It comes from no page of another origin.
     None,
     /// The page may call.
-    Allowed { origin: HeaderValue, has_credentials: bool, max_age_s: u32 },
+    Allowed { origin: HeaderValue, has_credentials: bool, max_age_ms: u32 },
     /// It may not.
     Refused { origin: HeaderValue },
 }
@@ -31,24 +34,24 @@ impl Cors {
         match origin.to_str().is_ok_and(|origin| config.allows(origin)) {
             false => Cors::Refused { origin },
             true => {
-                Cors::Allowed { origin, has_credentials: config.credentials, max_age_s: config.max_age_s }
+                Cors::Allowed { origin, has_credentials: config.credentials, max_age_ms: config.max_age_ms }
             }
         }
     }
 
     /// # Errors
-    /// The origin of the page, which may not call.
-    pub(super) fn check(&self) -> Result<(), String> {
-        match self {
-            Cors::Refused { origin } => Err(String::from_utf8_lossy(origin.as_bytes()).into_owned()),
-            _ => Ok(()),
-        }
+    /// The page may not call.
+    pub(super) fn check(&self) -> Result<(), Refused> {
+        let Cors::Refused { origin } = self else { return Ok(()) };
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        let words = format!("the page's origin {origin} is not among those that may call");
+        Err(Refused { why: Refusal::Origin, status: Status::permission_denied(words) })
     }
 
     /// The answer to a browser that asks before it lets a page call.
     pub(super) fn preflight(&self, asked: &HeaderMap) -> Response<WebAnswer> {
         let mut response = Response::new(WebAnswer::default());
-        let Cors::Allowed { max_age_s, .. } = self else {
+        let Cors::Allowed { max_age_ms, .. } = self else {
             *response.status_mut() = match self {
                 Cors::Refused { .. } => StatusCode::FORBIDDEN,
                 // No browser's question.
@@ -65,7 +68,7 @@ impl Cors {
             if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
                 headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
             }
-            headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(*max_age_s));
+            headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(*max_age_ms / 1000));
         }
         self.say(headers);
         let vary = "origin, access-control-request-method, access-control-request-headers";

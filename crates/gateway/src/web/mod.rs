@@ -10,11 +10,6 @@ mod request;
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
-use tonic::Status;
-
 use crate::client::Client;
 use crate::config::WebConfig;
 use crate::connection::Meter;
@@ -22,6 +17,9 @@ use crate::frontend::Frontend;
 use crate::refusal::{Refusal, not_grpc};
 use crate::web::cors::Cors;
 use crate::web::request::WebRequest;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
 
 pub(crate) use answer::WebAnswer;
 
@@ -66,7 +64,7 @@ pub(crate) async fn answer(
     let kind = kind_of(request.headers()).map(|(form, rest)| (form, rest.to_vec()));
     let Some((form, rest)) = kind.filter(|_| request.method() == Method::POST) else {
         if request.version() >= Version::HTTP_2 {
-            return frontend.answer(request, client, meter).await.map(WebAnswer::plain);
+            return frontend.answer(request, client, meter, Ok(())).await.map(WebAnswer::Plain);
         }
         // gRPC itself needs HTTP/2.
         meter.call_ended();
@@ -78,13 +76,7 @@ pub(crate) async fn answer(
         );
         return not_grpc(request.method());
     };
-    if let Err(origin) = cors.check() {
-        meter.call_ended();
-        let words = format!("the page's origin {origin} is not among those that may call");
-        frontend.metrics.refused(Refusal::Origin, client, request.uri().path(), &words);
-        let refused = Status::permission_denied(words).into_http::<WebAnswer>();
-        return finish(refused, form, &rest, &cors);
-    }
+    let door = cors.check();
     let is_http1 = request.version() < Version::HTTP_2;
     if is_http1 {
         name_authority(&mut request);
@@ -99,8 +91,8 @@ pub(crate) async fn answer(
     }
     headers.remove("x-grpc-web");
     let request = request.map(|body| WebRequest::new(body, form, is_http1));
-    let response = frontend.answer(request, client, meter).await;
-    finish(response.map(|answer| WebAnswer::of(answer, form)), form, &rest, &cors)
+    let response = frontend.answer(request, client, meter, door).await;
+    finish(response.map(|answer| WebAnswer::Web { answer, form }), form, &rest, &cors)
 }
 
 /// A request of HTTP/1.1 says in a header what HTTP/2's `:authority` says.

@@ -181,7 +181,7 @@ async fn what_is_said_to_be_base64_and_is_not_ends_the_call_alone() {
 
 #[tokio::test]
 async fn a_browser_is_told_which_pages_may_call() {
-    let lab = start("listeners.world.web.credentials = true\nlisteners.world.web.max_age_s = 60\n").await;
+    let lab = start("listeners.world.web.credentials = true\nlisteners.world.web.max_age_ms = 60000\n").await;
     let question = |origin: &str| {
         Request::builder()
             .method(Method::OPTIONS)
@@ -220,6 +220,10 @@ async fn a_page_of_another_origin_reaches_no_backend() {
         assert!(!response.headers().contains_key("access-control-allow-origin"));
     }
     assert_eq!(lab.refused("origin").await, 2.0);
+    // As for any call that is refused: it is counted by its status.
+    let counted =
+        "grpc_server_call_duration_seconds_count{grpc_method=\"other\",grpc_status=\"PERMISSION_DENIED\"}";
+    assert_eq!(lab.figure(counted).await, 2.0);
     assert_eq!(attached.probe.begun.load(std::sync::atomic::Ordering::SeqCst), 0);
     // A program that is no browser says none.
     let mut program = request(UNARY, "application/grpc-web", framed(&Ask::default()));
